@@ -1,0 +1,1 @@
+"""Runs anyone's evaluate(output, reference) safely on every row of an experiment."""

@@ -1,0 +1,42 @@
+"""The walls of evalcell: a program and rows in, outcomes out. Knows nothing of scores."""
+
+from evalcell_sandboxes.description import Description, Hook, Import, Kind, Parameter, SyntaxProblem
+from evalcell_sandboxes.errors import SandboxError, SandboxFault, SandboxUnavailable
+from evalcell_sandboxes.outcome import Crashed, Exceeded, Failure, Invalid, Outcome, Raised, Returned, Usage
+from evalcell_sandboxes.program import Asset, Confinement, Isolation, Language, Limits, Network, Program
+from evalcell_sandboxes.registry import names, sandbox
+from evalcell_sandboxes.sandbox import Progress, Raw, Sandbox, Session, silent
+
+__all__ = [
+    "Asset",
+    "Confinement",
+    "Crashed",
+    "Description",
+    "Exceeded",
+    "Failure",
+    "Hook",
+    "Import",
+    "Invalid",
+    "Isolation",
+    "Kind",
+    "Language",
+    "Limits",
+    "Network",
+    "Outcome",
+    "Parameter",
+    "Program",
+    "Progress",
+    "Raised",
+    "Raw",
+    "Returned",
+    "Sandbox",
+    "SandboxError",
+    "SandboxFault",
+    "SandboxUnavailable",
+    "Session",
+    "SyntaxProblem",
+    "Usage",
+    "names",
+    "sandbox",
+    "silent",
+]

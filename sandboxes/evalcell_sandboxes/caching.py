@@ -1,0 +1,51 @@
+"""Where slow work is kept: private directories, files that appear whole or not at all."""
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from evalcell_sandboxes.errors import SandboxFault
+
+
+def cache_dir() -> Path:
+    """`EVALCELL_CACHE_DIR`, or the user's cache directory. Created private; refused when others can write to it."""
+    configured = os.environ.get("EVALCELL_CACHE_DIR")
+    return private_dir(Path(configured) if configured else _user_cache_dir())
+
+
+def _user_cache_dir() -> Path:
+    from platformdirs import user_cache_path  # not needed where the directory is configured
+
+    return user_cache_path("evalcell", appauthor=False)
+
+
+def private_dir(path: Path) -> Path:
+    """Makes the directory for this user alone.
+
+    The cache holds native code that is executed on trust. Whoever can write there can run code as this user, so a
+    directory that belongs to, or can be written by, somebody else is refused.
+    """
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    info = path.stat()
+    if info.st_uid != os.geteuid() or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise SandboxFault(
+            f"The cache directory {str(path)!r} can be written by other users, so nothing in it can be trusted. "
+            f"Run `chmod 700 {path}` as its owner, or set EVALCELL_CACHE_DIR to a directory of your own."
+        )
+    return path
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path that becomes `path` when the block ends well, and vanishes when it does not."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

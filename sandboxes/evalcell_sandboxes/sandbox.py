@@ -1,0 +1,88 @@
+"""The contract of a wall: a program and rows in, outcomes out."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import ClassVar, Protocol
+
+from evalcell_sandboxes.description import Description, SyntaxProblem
+from evalcell_sandboxes.outcome import Crashed, Exceeded, Outcome
+from evalcell_sandboxes.program import Confinement, Language, Limits, Program
+
+Raw = bytes
+"""One row's bound arguments: the UTF-8 text of a JSON object."""
+
+
+class Progress(Protocol):
+    """Told what slow work is under way. `fraction` is None while it cannot be known."""
+
+    def __call__(self, step: str, fraction: float | None = None) -> None: ...
+
+
+def silent(step: str, fraction: float | None = None) -> None:
+    """A `Progress` that says nothing."""
+
+
+class Session(ABC):
+    """An opened sandbox with the program loaded. Synchronous, used by one thread; to cancel it, kill its process."""
+
+    @property
+    @abstractmethod
+    def loaded(self) -> Outcome:
+        """What came of executing the module: `Returned`, or the failure that makes every row pointless."""
+
+    @abstractmethod
+    def fit(self, rows: Sequence[Raw]) -> Outcome:
+        """Calls `fit` with the rows' arguments as a list. Every later row starts from the state after it."""
+
+    @abstractmethod
+    def run(self, rows: Sequence[Raw]) -> Iterator[Outcome]:
+        """Runs `evaluate` on each row: one outcome a row, in order, each as soon as it is known.
+
+        Raises:
+            SandboxFault: The machinery failed. Outcomes already yielded stand; the row in flight has none.
+        """
+
+    @abstractmethod
+    def aggregate(self, results: Raw) -> Outcome:
+        """Calls `aggregate` with the decoded JSON list, from the same state that a row starts from."""
+
+
+class Sandbox(ABC):
+    """One kind of wall. Made from the operator's settings; cheap to make, and making one starts nothing."""
+
+    name: ClassVar[str]
+    languages: ClassVar[frozenset[Language]]
+    python: ClassVar[str | None] = None
+    """The version of the Python behind the wall, for `requires-python`; None where it speaks none."""
+
+    @abstractmethod
+    def unavailable_reason(self) -> str | None:
+        """None when the sandbox can be used here, else what is missing and how to get it."""
+
+    @abstractmethod
+    def prepare(self, program: Program | None, progress: Progress) -> None:
+        """Does the slow work once and caches it. Idempotent, and safe to run in two processes at a time.
+
+        Without a program it prepares what every program needs.
+
+        Raises:
+            SandboxUnavailable: Something is missing; the message says what, and how to get it.
+        """
+
+    @abstractmethod
+    def describe(self, source: str, limits: Limits) -> Description | SyntaxProblem | Exceeded | Crashed:
+        """Parses the source behind the wall and says what it declares. Never executes it.
+
+        Raises:
+            SandboxFault: The machinery failed.
+        """
+
+    @abstractmethod
+    def open(self, program: Program, confinement: Confinement) -> AbstractContextManager[Session]:
+        """Opens the wall around the program and loads it.
+
+        Raises:
+            SandboxUnavailable: The sandbox was not prepared, or lost what `prepare` made.
+            SandboxFault: The machinery failed.
+        """

@@ -1,0 +1,182 @@
+"""Says what a source declares by parsing it: hooks, parameters, imports, the metadata block. Executes nothing."""
+
+import ast
+import json
+import math
+import sys
+import tomllib
+
+_HOOKS = frozenset({"evaluate", "fit", "aggregate", "evaluate_batch"})
+_BLOCK_START = "# /// script"
+_BLOCK_END = "# ///"
+_IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
+_OWN_MODULES = frozenset({"app", "calling", "capture", "describing", "stdlib", "waiting", "wit_world"})
+
+
+def describe(source: str) -> str:
+    """Gives `{"syntax_error": ...}`, or the hooks, imports and metadata of the source."""
+    try:
+        tree = ast.parse(source)
+        compile(tree, "evaluator", "exec", dont_inherit=True)  # `return` outside a function is found only here
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return json.dumps({"syntax_error": _position(error)})
+    return json.dumps(
+        {
+            "hooks": [_hook(node) for node in _last_definitions(tree)],
+            "imports": _Imports(tree).found,
+            "block": _block(source),
+            "python": ".".join(map(str, sys.version_info[:3])),
+        }
+    )
+
+
+def _position(error: BaseException) -> dict:
+    if isinstance(error, SyntaxError):
+        return {"message": error.msg, "line": error.lineno, "column": error.offset, "text": (error.text or "")[:500].rstrip()}
+    if isinstance(error, ValueError):
+        return {"message": str(error)[:500]}
+    return {"message": "the source is nested too deeply or is too large to parse"}
+
+
+def _last_definitions(tree: ast.Module) -> list:
+    """The hooks defined at the top level: of two definitions, the later one is what would run."""
+    found = {}
+    for node in _top_level(tree.body):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in _HOOKS:
+            found[node.name] = node
+        elif isinstance(node, ast.Assign):
+            for target in node.targets:
+                if isinstance(target, ast.Name) and target.id in _HOOKS:
+                    found[target.id] = node
+    return [found[name] for name in sorted(found)]
+
+
+def _top_level(body: list):
+    """The module's statements, looking into `if` and `try` but not into functions and classes."""
+    for node in body:
+        yield node
+        for field in ("body", "orelse", "finalbody"):
+            if isinstance(node, ast.If | ast.Try | ast.With):
+                yield from _top_level(getattr(node, field, []))
+        for handler in getattr(node, "handlers", []):
+            yield from _top_level(handler.body)
+
+
+def _hook(node) -> dict:
+    if isinstance(node, ast.Assign):
+        return _assigned_hook(node)
+    return {
+        "name": node.name,
+        "line": node.lineno,
+        "is_async": isinstance(node, ast.AsyncFunctionDef),
+        "parameters": _parameters(node.args),
+    }
+
+
+def _assigned_hook(node: ast.Assign) -> dict:
+    """`evaluate = lambda output, reference: ...` has a signature to read; any other value has not."""
+    name = next(target.id for target in node.targets if isinstance(target, ast.Name) and target.id in _HOOKS)
+    parameters = _parameters(node.value.args) if isinstance(node.value, ast.Lambda) else None
+    return {"name": name, "line": node.lineno, "is_async": False, "parameters": parameters}
+
+
+def _parameters(args: ast.arguments) -> list:
+    positional = [(arg, "positional_only") for arg in args.posonlyargs] + [(arg, "ordinary") for arg in args.args]
+    defaults = [None] * (len(positional) - len(args.defaults)) + list(args.defaults)
+    found = [_parameter(arg, kind, default) for (arg, kind), default in zip(positional, defaults, strict=True)]
+    if args.vararg:
+        found.append(_parameter(args.vararg, "variadic", None))
+    found += [_parameter(arg, "keyword_only", default) for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True)]
+    if args.kwarg:
+        found.append(_parameter(args.kwarg, "any_keyword", None))
+    return found
+
+
+def _parameter(arg: ast.arg, kind: str, default: ast.expr | None) -> dict:
+    return {"name": arg.arg, "kind": kind, "default": None if default is None else ast.unparse(default)[:200]}
+
+
+class _Imports(ast.NodeVisitor):
+    """Every module the source imports anywhere; `optional` where the source itself is ready for its absence."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.found = []
+        self._optional = 0
+        self.visit(tree)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        for alias in node.names:
+            self._add(alias.name, node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        self._add("." * node.level + (node.module or ""), node)
+
+    def visit_Try(self, node: ast.Try) -> None:
+        ready = any(_catches_import_error(handler) for handler in node.handlers)
+        self._optional += ready
+        for child in node.body:
+            self.visit(child)
+        self._optional -= ready
+        for child in (*node.handlers, *node.orelse, *node.finalbody):
+            self.visit(child)
+
+    def visit_If(self, node: ast.If) -> None:
+        for_types = ast.unparse(node.test).endswith("TYPE_CHECKING")
+        self._optional += for_types
+        for child in node.body:
+            self.visit(child)
+        self._optional -= for_types
+        for child in (node.test, *node.orelse):
+            self.visit(child)
+
+    def _add(self, module: str, node: ast.stmt) -> None:
+        root = module.partition(".")[0]
+        here = module in sys.modules and root not in _OWN_MODULES
+        known = root in sys.stdlib_module_names
+        self.found.append(
+            {"module": module, "line": node.lineno, "optional": bool(self._optional), "standard": known, "present": known and here}
+        )
+
+
+def _catches_import_error(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    names = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(isinstance(name, ast.Name) and name.id in _IMPORT_ERRORS for name in names)
+
+
+def _block(source: str) -> dict | None:
+    """The inline metadata block (PEP 723) as `{"table": ...}` or `{"error": ..., "line": ...}`; None without one."""
+    lines = source.splitlines()
+    starts = [number for number, line in enumerate(lines) if line.rstrip() == _BLOCK_START]
+    if not starts:
+        return None
+    if len(starts) > 1:
+        return {"error": f"a second '{_BLOCK_START}' block", "line": starts[1] + 1}
+    content = []
+    for line in lines[starts[0] + 1 :]:
+        if not (line == "#" or line.startswith("# ")):
+            break
+        content.append(line)
+    # The block ends at the *last* closing line of the run of comments, as PEP 723 has it.
+    ends = [number for number, line in enumerate(content) if line.rstrip() == _BLOCK_END]
+    if not ends:
+        return {"error": f"the block has no closing '{_BLOCK_END}'", "line": starts[0] + 1}
+    text = "\n".join(line[2:] for line in content[: ends[-1]])
+    try:
+        return {"table": _plain(tomllib.loads(text)), "line": starts[0] + 1}
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
+        return {"error": f"not valid TOML: {error}"[:500], "line": starts[0] + 1}
+
+
+def _plain(value):
+    """TOML as JSON: dates become text, and so do `inf` and `nan`, which JSON has no word for."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)

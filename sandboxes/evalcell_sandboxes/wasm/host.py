@@ -1,0 +1,287 @@
+"""The world that the guest sees: deny by default, and the same on every machine.
+
+Every import of the guest is a door. This module decides for each one, in this order:
+
+1. *Served* from here: clocks, sleep, random, an empty environment, the raw standard streams. All of it is made
+   up from the row's seed and the run's start time, so a row sees the same world wherever and whenever it runs.
+2. *Refused* with the interface's own error code (files, sockets, name look-ups), which the guest's libc turns
+   into errno and CPython into `PermissionError`: honest code can catch it, and the instance lives on.
+3. *Trapped*: whatever is left, and whatever a later image may import that nobody has thought about here.
+
+No function in this module touches the host's files, network, environment, clock or entropy.
+"""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from wasmtime import Engine, WasmtimeError
+from wasmtime.component import (
+    Component,
+    ComponentInstanceType,
+    EnumType,
+    FuncType,
+    Linker,
+    LinkerInstance,
+    Record,
+    ResourceAny,
+    ResourceHost,
+    ResourceType,
+    ResultType,
+    Variant,
+)
+
+# The error codes that mean "you may not", in the words of wasi:filesystem and wasi:sockets.
+_REFUSALS = ("not-permitted", "access", "access-denied")
+# Each reading of a clock moves it by this much: time never stands still between two readings, as on a real machine.
+_TICK_NS = 1_000
+_STREAM_CHUNK_BYTES = 4_096
+_RANDOM_BYTES = 65_536
+_NS = 1_000_000_000
+
+# Why a call was ended from here.
+SLEEP = "sleep beyond the time limit"
+EXIT = "exit"
+
+# Host-side numbers of the resource types. The values mean nothing; that they differ does.
+_POLLABLE, _ERROR, _INPUT, _OUTPUT, _DESCRIPTOR, _NETWORK = range(1, 7)
+_RESOURCES = {
+    "pollable": _POLLABLE,
+    "error": _ERROR,
+    "input-stream": _INPUT,
+    "output-stream": _OUTPUT,
+    "descriptor": _DESCRIPTOR,
+    "network": _NETWORK,
+}
+_STDIN, _STDOUT, _STDERR, _NOWHERE = range(4)
+
+
+class Denied(WasmtimeError):
+    """Raised in a host function to end the guest's call. Only a `WasmtimeError` may cross wasmtime's frames."""
+
+
+class World:
+    """What one instance can observe: a virtual clock, a seeded source of randomness, raw output kept within bounds."""
+
+    def __init__(self, start_ns: int, output_bytes: int) -> None:
+        self._start_ns = start_ns
+        self._output_bytes = output_bytes
+        self.reset()
+
+    def reset(self) -> None:
+        """Back to the first moment, for a new instance."""
+        self.slept_ns = 0
+        self.denial: str | None = None
+        self._elapsed_ns = 0
+        self._sleep_budget_ns = 0
+        self._random = random.Random(0)  # noqa: S311 - predictable on purpose
+        self._deadlines: dict[int, int] = {}
+        self._next_pollable = 1
+        self._output = {_STDOUT: bytearray(), _STDERR: bytearray()}
+
+    def begin(self, seed: int, sleep_budget_ns: int) -> None:
+        """Starts a call: its randomness, and how long it may sleep in virtual time before that is its wall limit."""
+        self._random = random.Random(seed)  # noqa: S311 - predictable on purpose
+        self.slept_ns = 0
+        self.denial = None
+        self._sleep_budget_ns = sleep_budget_ns
+
+    def take_output(self) -> tuple[bytes, bytes]:
+        """What the guest wrote to the raw descriptors 1 and 2 since the last call."""
+        taken = bytes(self._output[_STDOUT]), bytes(self._output[_STDERR])
+        if any(taken):
+            self._output = {_STDOUT: bytearray(), _STDERR: bytearray()}
+        return taken
+
+    # -- clocks -------------------------------------------------------------------------------------------------
+    def monotonic_now(self, _store: object) -> int:
+        self._elapsed_ns += _TICK_NS
+        return self._elapsed_ns
+
+    def wall_now(self, _store: object) -> Record:
+        return _datetime(self._start_ns + self.monotonic_now(_store))
+
+    def resolution(self, _store: object) -> int:
+        return _TICK_NS
+
+    def wall_resolution(self, _store: object) -> Record:
+        return _datetime(_TICK_NS)
+
+    def subscribe_instant(self, _store: Any, when: int) -> Any:
+        return self._pollable(_store, when)
+
+    def subscribe_duration(self, store: Any, duration: int) -> Any:
+        return self._pollable(store, self._elapsed_ns + duration)
+
+    def subscribe_now(self, store: Any, _stream: Any) -> Any:
+        return self._pollable(store, 0)
+
+    def _pollable(self, store: Any, due_ns: int) -> Any:
+        number, self._next_pollable = self._next_pollable, self._next_pollable + 1
+        self._deadlines[number] = due_ns
+        return ResourceHost.own(number, _POLLABLE).to_any(store)
+
+    def drop(self, _store: object, number: int) -> None:
+        self._deadlines.pop(number, None)
+
+    def block(self, _store: object, pollable: int) -> None:
+        self._sleep_until(self._deadlines.get(pollable, 0))
+
+    def poll(self, _store: object, pollables: list[int]) -> list[int]:
+        due = [self._deadlines.get(pollable, 0) for pollable in pollables]
+        if not due:
+            raise self._deny("poll without anything to wait for")
+        self._sleep_until(min(due))
+        return [number for number, when in enumerate(due) if when <= self._elapsed_ns]
+
+    def _sleep_until(self, due_ns: int) -> None:
+        """Sleeping takes no time here: it moves the clock, and counts against the row's wall limit."""
+        wait_ns = max(0, due_ns - self._elapsed_ns)
+        self.slept_ns += wait_ns
+        if self.slept_ns > self._sleep_budget_ns:
+            self.slept_ns = self._sleep_budget_ns
+            raise self._deny(SLEEP)
+        self._elapsed_ns += wait_ns
+
+    # -- randomness and environment -----------------------------------------------------------------------------
+    def random_bytes(self, _store: object, size: int) -> bytes:
+        if size > _RANDOM_BYTES:
+            raise self._deny("more random bytes than the sandbox gives at once")
+        return self._random.randbytes(size)
+
+    def nothing(self, _store: object) -> list[Any]:
+        return []
+
+    def network(self, store: Any) -> Any:
+        """A network handle, because libc asks for one before it looks a name up: every use of it is refused."""
+        return ResourceHost.own(_NOWHERE, _NETWORK).to_any(store)
+
+    def directories(self, store: Any) -> list[tuple[Any, str]]:
+        """A root directory in which every operation is refused, so that `open` says `PermissionError`."""
+        return [(ResourceHost.own(_NOWHERE, _DESCRIPTOR).to_any(store), "/")]
+
+    def no_terminal(self, _store: object) -> None:
+        return None
+
+    def exit(self, _store: object, _status: object) -> None:
+        raise self._deny(EXIT)
+
+    # -- raw streams: what bypasses sys.stdout, such as os.write(1, ...) ------------------------------------------
+    def stdin(self, store: Any) -> Any:
+        return ResourceHost.own(_STDIN, _INPUT).to_any(store)
+
+    def stdout(self, store: Any) -> Any:
+        return ResourceHost.own(_STDOUT, _OUTPUT).to_any(store)
+
+    def stderr(self, store: Any) -> Any:
+        return ResourceHost.own(_STDERR, _OUTPUT).to_any(store)
+
+    def read(self, _store: object, _stream: object, _size: int) -> None:
+        return None  # the stream error "closed": standard input is at its end
+
+    def check_write(self, _store: object, _stream: object) -> int:
+        return _STREAM_CHUNK_BYTES
+
+    def write(self, _store: object, stream: int, contents: bytes) -> Variant:
+        kept = self._output.get(stream, bytearray())
+        kept += contents[: max(0, self._output_bytes - len(kept))]
+        return Variant("ok")
+
+    def flush(self, _store: object, _stream: object) -> Variant:
+        return Variant("ok")
+
+    def _deny(self, what: str) -> Denied:
+        self.denial = what
+        return Denied(what)
+
+    def served(self) -> dict[str, dict[str, Callable[..., Any]]]:
+        """The doors that open, by interface and function."""
+        return {
+            "wasi:clocks/monotonic-clock": {
+                "now": self.monotonic_now,
+                "resolution": self.resolution,
+                "subscribe-instant": self.subscribe_instant,
+                "subscribe-duration": self.subscribe_duration,
+            },
+            "wasi:clocks/wall-clock": {"now": self.wall_now, "resolution": self.wall_resolution},
+            "wasi:io/poll": {"poll": self.poll, "[method]pollable.block": self.block},
+            "wasi:random/random": {"get-random-bytes": self.random_bytes},
+            "wasi:cli/environment": {"get-environment": self.nothing, "get-arguments": self.nothing},
+            "wasi:filesystem/preopens": {"get-directories": self.directories},
+            "wasi:sockets/instance-network": {"instance-network": self.network},
+            "wasi:cli/terminal-stdin": {"get-terminal-stdin": self.no_terminal},
+            "wasi:cli/terminal-stdout": {"get-terminal-stdout": self.no_terminal},
+            "wasi:cli/terminal-stderr": {"get-terminal-stderr": self.no_terminal},
+            "wasi:cli/exit": {"exit": self.exit},
+            "wasi:cli/stdin": {"get-stdin": self.stdin},
+            "wasi:cli/stdout": {"get-stdout": self.stdout},
+            "wasi:cli/stderr": {"get-stderr": self.stderr},
+            "wasi:io/streams": {
+                "[method]input-stream.read": self.read,
+                "[method]input-stream.subscribe": self.subscribe_now,
+                "[method]output-stream.check-write": self.check_write,
+                "[method]output-stream.write": self.write,
+                "[method]output-stream.blocking-write-and-flush": self.write,
+                "[method]output-stream.blocking-flush": self.flush,
+                "[method]output-stream.subscribe": self.subscribe_now,
+            },
+        }
+
+
+def _datetime(nanoseconds: int) -> Record:
+    moment = Record()
+    moment.seconds, moment.nanoseconds = divmod(nanoseconds, _NS)
+    return moment
+
+
+def link(engine: Engine, component: Component, world: World) -> Linker:
+    """A linker whose every import is served by the world, refused, or a trap."""
+    linker = Linker(engine)
+    linker.allow_shadowing = True
+    linker.define_unknown_imports_as_traps(component)
+    served = world.served()
+    for interface, item in component.type.imports(engine).items():
+        instance_type = item.ty
+        if not isinstance(instance_type, ComponentInstanceType):
+            continue
+        with linker.root() as root, root.add_instance(interface) as instance:
+            functions = served.get(interface.partition("@")[0], {})
+            for name, export in instance_type.exports(engine).items():
+                _define(instance, name, export.ty, functions, world)
+    return linker
+
+
+def _define(instance: LinkerInstance, name: str, item: object, functions: dict[str, Any], world: World) -> None:
+    if isinstance(item, ResourceType):
+        if name in _RESOURCES:
+            instance.add_resource(name, ResourceType.host(_RESOURCES[name]), world.drop)
+    elif isinstance(item, FuncType):
+        function = functions.get(name) or _refusal(item)
+        if function is not None:
+            instance.add_func(name, _with_plain_handles(function))
+
+
+def _with_plain_handles(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives the function the number behind each handle. Taking it also returns the loan, which wasmtime demands."""
+
+    def plain(store: Any, argument: Any) -> Any:
+        if isinstance(argument, ResourceAny):
+            return argument.to_host(store).rep
+        if isinstance(argument, list):
+            return [plain(store, item) for item in argument]
+        return argument
+
+    return lambda store, *arguments: function(store, *(plain(store, argument) for argument in arguments))
+
+
+def _refusal(function: FuncType) -> Callable[..., Variant | str] | None:
+    """A function that answers "you may not", where the interface has a word for it."""
+    result = function.result
+    if not (isinstance(result, ResultType) and isinstance(result.err, EnumType)):
+        return None
+    code = next((code for code in _REFUSALS if code in result.err.names), None)
+    if code is None:
+        return None
+    # wasmtime wants a tag only where the types of the two cases do not tell them apart.
+    answer = Variant("err", code) if result._tagged() else code
+    return lambda _store, *_arguments: answer

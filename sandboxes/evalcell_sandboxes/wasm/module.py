@@ -1,0 +1,99 @@
+"""The compiled guest: one native module for this machine, made once and kept in the user's private cache.
+
+Compiling takes about ten seconds and a gigabyte of memory, so it happens in a process of its own:
+
+    python -m evalcell_sandboxes.wasm.module IMAGE TARGET
+"""
+
+import gzip
+import hashlib
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+from evalcell_sandboxes.caching import cache_dir, private_dir, replacing
+from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
+from evalcell_sandboxes.sandbox import Progress
+from evalcell_sandboxes.wasm import image
+from evalcell_sandboxes.wasm.prereqs import unavailable_reason
+
+# Part of the cache's key: change it with anything in `engine.py` that changes the compiled code.
+_SETTINGS = "epoch-interruption 1"
+
+
+def path() -> Path:
+    """Where the compiled module for this machine lies, or will.
+
+    A compiled module is native code that is run on trust. The key holds all it depends on: wasmtime, our settings,
+    the guest, and the processor, because a home directory may be shared by machines of different kinds.
+    """
+    parts = (metadata.version("wasmtime"), _SETTINGS, image.identity(), platform.machine(), _processor())
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    return private_dir(cache_dir() / "wasm") / f"{key}.cwasm"
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            return next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    except OSError:
+        return platform.processor()
+
+
+def prepare(progress: Progress) -> Path:
+    """Gives the compiled module, making it first where it is missing. Of several processes, one makes it.
+
+    Raises:
+        SandboxUnavailable: There is no image to compile and none can be built.
+    """
+    compiled = path()
+    if compiled.exists():
+        return compiled
+    from filelock import FileLock  # slow to import, and seldom needed
+
+    with FileLock(compiled.with_suffix(".lock"), mode=0o600):
+        if not compiled.exists():
+            source = _image(progress)
+            progress("Compiling Python for this machine (once)")
+            with replacing(compiled) as temporary:
+                _run([sys.executable, "-m", __name__, str(source), str(temporary)], "compile the guest image")
+    return compiled
+
+
+def _image(progress: Progress) -> Path:
+    """The guest image: from the wheel, from the cache, or built into the cache."""
+    if packaged := image.packaged():
+        return packaged
+    cached = private_dir(cache_dir() / "wasm") / image.file_name()
+    if not cached.exists():
+        if reason := unavailable_reason():
+            raise SandboxUnavailable("wasm", reason)
+        progress("Building the guest image (once)")
+        with replacing(cached) as temporary:
+            try:
+                image.build(temporary)
+            except subprocess.CalledProcessError as error:
+                raise SandboxFault(f"componentize-py could not build the guest image:\n{error.stderr}") from error
+    return cached
+
+
+def _run(command: list[str], purpose: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SandboxFault(f"Could not {purpose} (exit code {done.returncode}):\n{done.stderr[-2000:]}")
+
+
+def _compile(source: Path, target: Path) -> None:
+    from wasmtime.component import Component
+
+    from evalcell_sandboxes.wasm.engine import make_engine
+
+    with gzip.open(source, "rb") as stream:
+        component = Component(make_engine(), stream.read())
+    target.write_bytes(component.serialize())
+
+
+if __name__ == "__main__":
+    _compile(Path(sys.argv[1]), Path(sys.argv[2]))

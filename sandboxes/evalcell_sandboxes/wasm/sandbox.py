@@ -1,0 +1,97 @@
+"""The WebAssembly wall: CPython compiled to WebAssembly, behind a host that denies by default."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+
+from evalcell_sandboxes.description import Description, SyntaxProblem
+from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
+from evalcell_sandboxes.outcome import Crashed, Exceeded
+from evalcell_sandboxes.program import Confinement, Language, Limits, Program
+from evalcell_sandboxes.sandbox import Progress, Sandbox, Session
+from evalcell_sandboxes.wasm import image, module, prereqs
+
+if TYPE_CHECKING:
+    from wasmtime.component import Component
+
+    from evalcell_sandboxes.wasm.guests import Guest
+
+_DESCRIPTION_BYTES = 4 * 1024**2
+
+
+class WasmSandbox(Sandbox):
+    """Runs Python that needs nothing but the standard library. wasmtime is imported only when a guest is started."""
+
+    name: ClassVar[str] = "wasm"
+    languages: ClassVar[frozenset[Language]] = frozenset({Language.PYTHON})
+    python: ClassVar[str | None] = image.PYTHON
+
+    def unavailable_reason(self) -> str | None:
+        return prereqs.unavailable_reason()
+
+    def prepare(self, program: Program | None, progress: Progress) -> None:
+        module.prepare(progress)
+
+    def describe(self, source: str, limits: Limits) -> Description | SyntaxProblem | Exceeded | Crashed:
+        text = source.encode("utf-8", "surrogatepass")
+        if len(text) > limits.source_bytes:
+            return Exceeded(limit="source_bytes", message=f"the source has {len(text)} bytes of {limits.source_bytes} allowed")
+        with _guest(limits) as guest:
+            guest.renew()
+            answer = guest.call("describe", text, seed=0, limit="load_seconds")
+        if not isinstance(answer, bytes):
+            return answer
+        if len(answer) > _DESCRIPTION_BYTES:
+            return Exceeded(limit="source_bytes", message="the source declares more than can be described")
+        try:
+            return _read_description(answer)
+        except (msgspec.DecodeError, RecursionError) as error:
+            return Crashed(message=f"the guest's description cannot be read: {error}"[:500])
+
+    @contextmanager
+    def open(self, program: Program, confinement: Confinement) -> Iterator[Session]:
+        from evalcell_sandboxes.wasm.session import WasmSession
+
+        with _guest(confinement.limits, confinement.clock_start_ns) as guest:
+            yield WasmSession(guest, program, confinement)
+
+
+class _Described(msgspec.Struct):
+    syntax_error: SyntaxProblem
+
+
+def _read_description(answer: bytes) -> Description | SyntaxProblem:
+    if answer.startswith(b'{"syntax_error"'):
+        return msgspec.json.decode(answer, type=_Described).syntax_error
+    return msgspec.json.decode(answer, type=Description)
+
+
+@contextmanager
+def _guest(limits: Limits, clock_start_ns: int = 0) -> Iterator["Guest"]:
+    from evalcell_sandboxes.wasm.guests import Guest
+
+    guest = Guest(_component(str(module.path())), clock_start_ns, limits)
+    try:
+        yield guest
+    finally:
+        guest.close()
+
+
+@cache
+def _component(path: str) -> "Component":
+    """The compiled guest, mapped into this process once."""
+    from wasmtime import WasmtimeError
+    from wasmtime.component import Component
+
+    from evalcell_sandboxes.wasm.engine import running_engine
+
+    if not Path(path).exists():
+        raise SandboxUnavailable("wasm", "its compiled module is not in the cache. Run the command again to make it.")
+    try:
+        return Component.deserialize_file(running_engine(), path)
+    except WasmtimeError as error:
+        raise SandboxFault(f"The compiled guest {path!r} cannot be used: {error}. Delete it and try again.") from error
