@@ -1,6 +1,6 @@
 """What came of running guest code once. A guest's fault is one of these values, never an exception."""
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 
 class Usage(Struct, frozen=True):
@@ -23,7 +23,7 @@ class _Outcome(Struct, frozen=True, kw_only=True, tag=True):
 class Returned(_Outcome, frozen=True, kw_only=True):
     """The call came back with a value, as JSON text that nobody has looked into yet."""
 
-    value: Raw
+    value: bytes
 
 
 class Raised(_Outcome, frozen=True, kw_only=True):

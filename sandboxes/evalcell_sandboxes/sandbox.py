@@ -61,6 +61,10 @@ class Sandbox(ABC):
         """None when the sandbox can be used here, else what is missing and how to get it."""
 
     @abstractmethod
+    def guest_identity(self) -> str:
+        """Names what the program runs on, by its inputs: two sandboxes of one identity give the same results."""
+
+    @abstractmethod
     def prepare(self, program: Program | None, progress: Progress) -> None:
         """Does the slow work once and caches it. Idempotent, and safe to run in two processes at a time.
 

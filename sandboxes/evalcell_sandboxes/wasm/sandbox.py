@@ -33,6 +33,9 @@ class WasmSandbox(Sandbox):
     def unavailable_reason(self) -> str | None:
         return prereqs.unavailable_reason()
 
+    def guest_identity(self) -> str:
+        return f"wasm {image.identity()}"
+
     def prepare(self, program: Program | None, progress: Progress) -> None:
         module.prepare(progress)
 

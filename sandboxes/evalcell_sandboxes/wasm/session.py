@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw as RawJson
 from msgspec import Struct
 
-from evalcell_sandboxes.outcome import Exceeded, Invalid, Outcome, Raised, Returned, Usage
+from evalcell_sandboxes.outcome import Exceeded, Invalid, Outcome, Raised, Returned
 from evalcell_sandboxes.program import Confinement, Isolation, Program
 from evalcell_sandboxes.sandbox import Raw, Session
 from evalcell_sandboxes.wasm.guests import Guest
@@ -137,7 +137,7 @@ class WasmSession(Session):
         stdout, stderr = report.stdout, report.stderr
         match report.kind:
             case "returned":
-                return Returned(value=report.value, stdout=stdout, stderr=stderr, usage=usage)
+                return Returned(value=bytes(report.value), stdout=stdout, stderr=stderr, usage=usage)
             case "raised":
                 return Raised(
                     exception=report.type, message=report.message, traceback=report.traceback, stdout=stdout, stderr=stderr, usage=usage

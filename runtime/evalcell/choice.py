@@ -1,0 +1,141 @@
+"""Chooses the sandbox for an evaluator, with the sentence that says why. Never a weaker one than the code needs."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from evalcell.errors import EvaluatorError
+from evalcell_sandboxes import Description, Import
+
+# Packages whose import name is not their own: what people import on the left, what they install on the right.
+_PROVIDERS = {
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil",
+    "docx": "python-docx",
+    "dotenv": "python-dotenv",
+    "fitz": "pymupdf",
+    "google.protobuf": "protobuf",
+    "jose": "python-jose",
+    "jwt": "pyjwt",
+    "Levenshtein": "levenshtein",
+    "magic": "python-magic",
+    "OpenSSL": "pyopenssl",
+    "PIL": "pillow",
+    "pptx": "python-pptx",
+    "rouge_score": "rouge-score",
+    "sentence_transformers": "sentence-transformers",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "slugify": "python-slugify",
+    "yaml": "pyyaml",
+}
+
+
+class Choice(Struct, frozen=True):
+    """A sandbox by name, and why."""
+
+    sandbox: str
+    reason: str
+
+
+def choose(description: Description, dependencies: Sequence[str], requested: str | None) -> Choice:
+    """The sandbox that the code needs.
+
+    Raises:
+        EvaluatorError: It imports what it does not declare, or what no sandbox could give it.
+    """
+    _check_imports(description.imports, dependencies)
+    third_party = [found.module for found in description.imports if not found.standard and not found.optional]
+    if dependencies:
+        needed = Choice("container", f"it depends on {_listed(dependencies)}, and packages run in a container")
+    else:
+        needed = Choice("wasm", "it uses only the standard library, which runs in WebAssembly")
+    if requested is None or requested == needed.sandbox:
+        _check_present(description.imports, needed)
+        return needed if requested is None else Choice(requested, f"sandbox {requested!r} was asked for")
+    if requested == "wasm":
+        raise EvaluatorError(
+            "import", f"Sandbox 'wasm' was asked for, but {needed.reason}: remove {_listed(dependencies or third_party)}."
+        )
+    return Choice(requested, f"sandbox {requested!r} was asked for")
+
+
+def check_python(requires: str | None, sandbox: str, version: str | None) -> None:
+    """Refuses an evaluator whose `requires-python` the sandbox's Python does not meet."""
+    if requires and version and not SpecifierSet(requires).contains(version, prereleases=True):
+        raise EvaluatorError(
+            "metadata", f"requires-python is {requires!r}, but sandbox {sandbox!r} has Python {version}. Loosen it, or choose another sandbox."
+        )
+
+
+def _check_imports(imports: Sequence[Import], dependencies: Sequence[str]) -> None:
+    declared = {canonicalize_name(Requirement(text).name) for text in dependencies}
+    wanted = [found for found in imports if not found.standard and not found.optional]
+    for found in wanted:
+        if found.module.startswith("."):
+            raise EvaluatorError(
+                "import", f"Line {found.line}: an evaluator is one file, so there is nothing beside it to import {found.module!r} from."
+            )
+    claimed = {provider(found.module) for found in wanted} & declared
+    unclaimed = declared - claimed
+    for found in wanted:
+        package = provider(found.module)
+        if package in declared or _may_provide(found.module, unclaimed):
+            continue
+        raise EvaluatorError(
+            "import",
+            f"Line {found.line} imports {found.module!r}, which is not in the standard library and not declared. "
+            f"{_how_to_declare(package, dependencies)}",
+        )
+
+
+def provider(module: str) -> str:
+    """The package that one installs to import the module."""
+    parts = module.split(".")
+    for size in range(len(parts), 0, -1):
+        if (known := _PROVIDERS.get(".".join(parts[:size]))) is not None:
+            return known
+    return str(canonicalize_name(parts[0]))
+
+
+def _may_provide(module: str, packages: set[str]) -> bool:
+    """Whether a declared package that no other import accounts for could be where this module comes from.
+
+    Nobody but the package knows which modules it holds. A name that begins alike (`google-cloud-storage` for
+    `google.cloud`), or one we have no opinion about, is given the benefit of the doubt: the import itself will tell.
+    """
+    known = set(_PROVIDERS.values())
+    root = canonicalize_name(module.partition(".")[0])
+    return any(package.startswith(root) or package not in known for package in packages)
+
+
+def _how_to_declare(package: str, dependencies: Sequence[str]) -> str:
+    if dependencies:
+        return f"Add it to the dependencies of the metadata block: {package!r}."
+    return (
+        "Declare it at the top of the file:\n"
+        "# /// script\n"
+        f'# dependencies = ["{package}"]\n'
+        "# ///"
+    )
+
+
+def _check_present(imports: Sequence[Import], choice: Choice) -> None:
+    if choice.sandbox != "wasm":
+        return
+    for found in imports:
+        if found.standard and not found.present and not found.optional:
+            raise EvaluatorError(
+                "import",
+                f"Line {found.line} imports {found.module!r}, which CPython for WebAssembly does not have. "
+                "Use another module, or guard it with `try: ... except ImportError:`.",
+            )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")  # noqa: PLR2004

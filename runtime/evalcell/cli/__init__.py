@@ -1,0 +1,1 @@
+"""The `evalcell` command: a thin face of the core."""

@@ -1,0 +1,100 @@
+"""The command line: parses, calls the core, and turns every way to fail into a message and an exit code."""
+
+import json
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from evalcell.cli.check import check
+from evalcell.cli.run import run
+from evalcell.errors import EvalcellError, EvaluatorError
+from evalcell.version import __version__
+from evalcell_sandboxes import SandboxError, SandboxUnavailable
+
+USAGE, UNAVAILABLE, INTERRUPTED = 2, 4, 130
+
+_HELP = """Run anyone's evaluate(output, reference) safely on every row of an experiment.
+
+\b
+  evalcell run my_evaluator.py --data rows.jsonl --out results.jsonl
+  evalcell check my_evaluator.py --data rows.jsonl
+
+\b
+Exit codes: 0 every row was scored or skipped; 1 rows failed; 2 the command or the
+file makes no sense; 4 the sandbox is unavailable; 130 interrupted.
+"""
+
+
+@click.group(help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="evalcell")
+def cli() -> None:
+    """Stands for the command itself; every verb is below it."""
+
+
+cli.add_command(run)
+cli.add_command(check)
+
+
+def main() -> NoReturn:
+    """Runs the command and exits."""
+    signal.signal(signal.SIGTERM, _terminate)
+    as_json = "--json" in sys.argv[1:]
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Abort as abort:
+        code = _fail(abort.__context__ or abort, "Interrupted.", INTERRUPTED, as_json=as_json)
+    except KeyboardInterrupt as interrupt:
+        code = _fail(interrupt, "Interrupted.", INTERRUPTED, as_json=as_json)
+    except click.ClickException as error:
+        code = USAGE
+        if as_json:
+            _fail(error, error.format_message(), USAGE, as_json=True)
+        else:
+            error.show()
+    except EvalcellError as error:
+        code = _fail(error, str(error), USAGE, as_json=as_json)
+    except SandboxError as error:
+        code = _fail(error, str(error), UNAVAILABLE, as_json=as_json)
+    except BrokenPipeError:
+        code = _quiet_stdout()
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    """SIGTERM ends a run as Ctrl-C does: lanes are killed, what was written is kept and named."""
+    raise KeyboardInterrupt
+
+
+def _fail(error: BaseException, message: str, code: int, *, as_json: bool) -> int:
+    notes = getattr(error, "__notes__", [])
+    if as_json:
+        click.echo(json.dumps({"error": {"kind": _kind(error), "message": message, "notes": notes}}))
+        return code
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+    if isinstance(error, EvaluatorError) and error.traceback:
+        click.echo(error.traceback.rstrip(), err=True)
+    for note in notes:
+        click.echo(note, err=True)
+    return code
+
+
+def _kind(error: BaseException) -> str:
+    match error:
+        case EvaluatorError():
+            return error.kind
+        case SandboxUnavailable():
+            return "unavailable"
+        case SandboxError():
+            return "infrastructure"
+        case KeyboardInterrupt():
+            return "interrupted"
+    return "usage"
+
+
+def _quiet_stdout() -> int:
+    """Whoever read our output has seen enough; Python must not complain about that at exit."""
+    sys.stdout = None  # type: ignore[assignment]
+    return 141

@@ -1,0 +1,153 @@
+"""`evalcell check`: says what an evaluator is and how it would run; with data, tries it on the first rows."""
+
+import json
+import time
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from evalcell import datasets, records
+from evalcell.binding import Binding
+from evalcell.cli.options import evaluator_options, operator_of
+from evalcell.cli.screen import Screen
+from evalcell.datasets import Row
+from evalcell.engine.rows import RowWork
+from evalcell.records import Error
+from evalcell.running import Ready, ready
+from evalcell.settings import DEFAULT, Settings
+from evalcell_sandboxes import Limits
+
+_SHOWN_CHARACTERS = 400
+
+
+@click.command(short_help="Say how an evaluator would run; with --data, try it.")
+@evaluator_options
+@click.option("--data", metavar="FILE", help="Also bind and run the first rows of this dataset, and show what went in and came out.")
+@click.option("--rows", type=click.IntRange(1, 100), default=3, show_default=True, metavar="N", help="How many rows to try.")
+def check(
+    evaluator: Path,
+    bind: Sequence[str],
+    literals: Sequence[str],
+    id_path: str | None,
+    isolation: str | None,
+    limits: Sequence[str],
+    sandbox: str | None,
+    as_json: bool,  # noqa: FBT001 - flags are booleans
+    data: str | None,
+    rows: int,
+) -> int:
+    """Parse EVALUATOR without executing it and say what it needs: its parameters and what they are bound to, the
+    sandbox and why, and every effective setting with where it came from.
+
+    With --data, a dry run: the first rows are bound and run, and their inputs, prints and results are shown.
+    """
+    operator = operator_of(bind, literals, isolation, limits, sandbox)
+    with Screen(quiet=as_json) as screen, ready(evaluator, operator, started_ns=time.time_ns(), id_path=id_path, progress=screen.progress) as prepared:
+        report = describe(prepared)
+        tries = _try(prepared, data, rows) if data is not None else []
+        screen.stop()
+    if as_json:
+        click.echo(json.dumps({**report, "tries": tries}))
+    else:
+        _show(report, tries)
+    return 1 if any(record["status"] == "failed" for item in tries for record in item["records"]) else 0
+
+
+def describe(prepared: Ready) -> dict[str, Any]:
+    """Everything there is to say about an evaluator without running it."""
+    plan, settings, choice = prepared.planned.plan, prepared.planned.settings, prepared.planned.choice
+    return {
+        "evaluator": plan.evaluator,
+        "version": plan.version,
+        "language": plan.program.language,
+        "sandbox": {"name": choice.sandbox, "reason": choice.reason, "python": prepared.planned.sandbox.python},
+        "parameters": [_parameter(binding, settings) for binding in plan.bindings],
+        "output": settings.output.describe(),
+        "settings": _settings(settings),
+        "ignored": [f"{hook.name} (line {hook.line})" for hook in prepared.evaluator.description.hooks if hook.name != "evaluate"],
+    }
+
+
+def _parameter(binding: Binding, settings: Settings) -> dict[str, Any]:
+    source = settings.sources.get(f"parameters.{binding.parameter}", "its own name")
+    if binding.literal is not None:
+        return {"name": binding.parameter, "value": json.loads(binding.literal), "source": source}
+    return {"name": binding.parameter, "path": binding.path, "required": not binding.optional, "source": source}
+
+
+def _settings(settings: Settings) -> dict[str, dict[str, Any]]:
+    values: dict[str, Any] = {
+        "isolation": settings.isolation,
+        "network": settings.network,
+        "output": settings.output.describe(),
+        **{f"limits.{name}": getattr(settings.limits, name) for name in Limits.__struct_fields__},
+    }
+    return {name: {"value": value, "source": settings.sources.get(name, DEFAULT)} for name, value in values.items()}
+
+
+def _try(prepared: Ready, data: str, count: int) -> list[dict[str, Any]]:
+    """Runs the first rows for real and gives what went in beside what came out."""
+    work = RowWork(prepared.planned.plan)
+    with datasets.opened(data) as dataset:
+        rows = list(islice(dataset, count))
+    prepared.engine.open(prepared.planned.plan)
+    lines = [done for finished in prepared.engine.run(iter(rows)) for done in finished.rows]
+    return [_tried(work, row, text) for row, text in zip(rows, lines, strict=True)]
+
+
+def _tried(work: RowWork, row: Row, lines: bytes) -> dict[str, Any]:
+    arguments = work.bind(row).arguments
+    inputs = None if isinstance(arguments, Error) else json.loads(arguments)
+    return {"row": row.index, "inputs": inputs, "records": [msgspec.to_builtins(records.decode(line)) for line in lines.splitlines()]}
+
+
+def _show(report: dict[str, Any], tries: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    sandbox = report["sandbox"]
+    console.print(f"[bold]{report['evaluator']}[/bold] {report['version']}", markup=True)
+    console.print(f"  sandbox     {sandbox['name']} (Python {sandbox['python']}): {sandbox['reason']}", markup=False)
+    for parameter in report["parameters"]:
+        console.print(f"  parameter   {_bound(parameter)}", markup=False)
+    for name, setting in report["settings"].items():
+        console.print(f"  {name:<25} {_plain(setting['value'])}  ({setting['source']})", markup=False)
+    for hook in report["ignored"]:
+        console.print(f"  not called  {hook}: this version of evalcell calls evaluate alone", markup=False)
+    for item in tries:
+        _show_try(console, item)
+
+
+def _bound(parameter: dict[str, Any]) -> str:
+    if "path" not in parameter:
+        return f"{parameter['name']} = {_plain(parameter['value'])}  ({parameter['source']})"
+    optional = "" if parameter["required"] else ", or its default"
+    return f"{parameter['name']} <- {parameter['path']}{optional}  ({parameter['source']})"
+
+
+def _show_try(console: Any, item: dict[str, Any]) -> None:
+    console.print(f"\n[bold]row {item['row']}[/bold]")
+    for name, value in (item["inputs"] or {}).items():
+        console.print(f"  {name} = {_plain(value)}", markup=False)
+    for record in item["records"]:
+        error = record["error"]
+        if error is not None:
+            console.print(f"  {record['status']}: {error['kind']}: {error['message']}", markup=False)
+            if error["traceback"]:
+                console.print(error["traceback"].rstrip(), markup=False)
+        else:
+            kept = {key: record[key] for key in ("score", "label", "passed", "explanation", "metadata") if record[key] is not None}
+            console.print(f"  {record['status']}: {record['name']} {_plain(kept)}", markup=False)
+    first = item["records"][0]
+    for stream in ("stdout", "stderr"):
+        if first[stream]:
+            console.print(f"  {stream}: {_plain(first[stream])}", markup=False)
+
+
+def _plain(value: Any) -> str:
+    text = value if isinstance(value, str) and value.isprintable() else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]} ... ({len(text):,} characters)"

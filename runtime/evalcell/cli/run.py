@@ -1,0 +1,122 @@
+"""`evalcell run`: scores every row of a dataset."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import chain, islice
+from pathlib import Path
+
+import click
+
+from evalcell import datasets, records, sink
+from evalcell.binding import missing_in
+from evalcell.cli.options import cores, evaluator_options, operator_of
+from evalcell.cli.screen import Screen
+from evalcell.datasets import Row
+from evalcell.engine import Finished
+from evalcell.errors import DatasetError, UsageError
+from evalcell.plan import Planned
+from evalcell.running import ready
+from evalcell.summary import Summary
+
+_SHOWN_FAILURES = 3
+
+
+@click.command(short_help="Score every row of a dataset.")
+@evaluator_options
+@click.option("--data", required=True, metavar="FILE", help="The rows: JSONL, or a JSON list. '-' reads standard input.")
+@click.option("--out", metavar="FILE", help="Write one JSON record a row here; '-' for standard output.")
+@click.option("--rows", type=click.IntRange(min=1), metavar="N", help="Score only the first N rows.")
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes. Default: one a core.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="What all randomness in the sandbox starts from.")
+@click.option("--strict", is_flag=True, help="Stop at the first malformed line instead of counting it as failed.")
+@click.option("--allow-failures", is_flag=True, help="Exit with 0 even when rows failed.")
+def run(
+    evaluator: Path,
+    bind: Sequence[str],
+    literals: Sequence[str],
+    id_path: str | None,
+    isolation: str | None,
+    limits: Sequence[str],
+    sandbox: str | None,
+    as_json: bool,  # noqa: FBT001 - flags are booleans
+    data: str,
+    out: str | None,
+    rows: int | None,
+    workers: int | None,
+    seed: int,
+    strict: bool,  # noqa: FBT001
+    allow_failures: bool,  # noqa: FBT001
+) -> int:
+    """Score every row of a dataset with EVALUATOR, a file that defines evaluate(output, reference).
+
+    Each parameter of evaluate takes the row's field of the same name; --bind and --set say otherwise. The code runs
+    in a sandbox without files, network or environment, and every row starts from a fresh state.
+
+    \b
+    evalcell run examples/json_distance.py --data examples/extraction.jsonl
+    evalcell run judge.py --data - --bind reference=expected.text --out results.jsonl
+    """
+    operator = operator_of(bind, literals, isolation, limits, sandbox)
+    started_ns = time.time_ns()
+    with ExitStack() as stack:
+        screen = stack.enter_context(Screen(quiet=as_json))
+        # Both ends are opened first: a typo in a path should not cost a start of the sandbox.
+        dataset = stack.enter_context(datasets.opened(data))
+        write = stack.enter_context(sink.opened(out))
+        prepared = stack.enter_context(
+            ready(
+                evaluator,
+                operator,
+                started_ns=started_ns,
+                lanes=workers or cores(),
+                seed=seed,
+                id_path=id_path,
+                progress=screen.progress,
+            )
+        )
+        dataset = _checked_against_first_row(dataset, prepared.planned, screen)
+        prepared.engine.open(prepared.planned.plan)
+        summary = Summary(prepared.planned.plan, prepared.planned.choice, started_ns, seed)
+        screen.start_rows(_size(data) if rows is None else None, rows)
+        for finished in prepared.engine.run(islice(dataset, rows)):
+            write(finished.rows)
+            summary.add(finished.tally, _failures(finished, summary))
+            _report_malformed(finished, screen, strict=strict)
+            screen.advance(finished.read_bytes, summary.tally)
+    screen.stop()
+    if as_json:
+        click.echo(summary.to_json(out))
+    else:
+        screen.show(summary, out)
+    return 1 if summary.tally.failed and not allow_failures else 0
+
+
+def _checked_against_first_row(rows: Iterator[Row], planned: Planned, screen: Screen) -> Iterator[Row]:
+    """Warns before anything runs when a required parameter finds nothing in the first row; rows go on as they came."""
+    first = next(rows, None)
+    if first is None:
+        raise UsageError("The dataset has no rows.")
+    for sentence in missing_in(planned.plan.bindings, first.text):
+        screen.warn(f"In the first row, {sentence} Name another path with --bind.")
+    return chain([first], rows)
+
+
+def _size(data: str) -> int | None:
+    return None if data == "-" else Path(data).stat().st_size
+
+
+def _failures(finished: Finished, summary: Summary) -> list[records.Record]:
+    """The first failed records, to show why; most batches have none and are not looked into."""
+    wanted = _SHOWN_FAILURES - len(summary.failures)
+    if not finished.tally.failures or wanted <= 0:
+        return []
+    decoded = (records.decode(lines.partition(b"\n")[0]) for lines in finished.rows if b'"status":"failed"' in lines)
+    return list(islice((record for record in decoded if record.status == "failed"), wanted))
+
+
+def _report_malformed(finished: Finished, screen: Screen, *, strict: bool) -> None:
+    for why in finished.malformed:
+        if strict:
+            raise DatasetError(f"The dataset is malformed: {why}. Mend it, or leave out --strict to count such rows as failed.")
+        screen.warn(f"Malformed row counted as failed: {why}")

@@ -1,0 +1,380 @@
+"""The engine: hands rows to lanes, keeps them in order, and survives the death of any lane.
+
+Rows are cut into batches. A batch that is out with a lane comes back in pieces, in order; batches leave the engine
+in the order in which they were read. How much is out at a time is bounded, so a slow reader of the results slows
+the lanes, and a slow row stops the others only when the window behind it is full.
+
+When a lane dies, the rows it has answered stand. The rows it held are given out again, one at a time, to find
+the one that kills: a row that takes a lane down while it is alone is `crashed`, and is not tried again.
+"""
+
+import selectors
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import NamedTuple
+
+from evalcell.datasets import Row
+from evalcell.engine.process import LaneProcess
+from evalcell.engine.protocol import (
+    Describe,
+    Described,
+    Done,
+    Faulted,
+    FromLane,
+    NotDescribed,
+    Open,
+    Opened,
+    SyntaxFailed,
+    Work,
+)
+from evalcell.engine.rows import RowWork
+from evalcell.errors import EvaluatorError
+from evalcell.plan import Plan
+from evalcell.records import Error
+from evalcell.tally import Tally
+from evalcell_sandboxes import (
+    Crashed,
+    Description,
+    Exceeded,
+    Limits,
+    Raised,
+    Returned,
+    SandboxFault,
+    SandboxUnavailable,
+    SyntaxProblem,
+)
+
+_BATCH_SECONDS = 0.1
+_MOST_BATCH_ROWS = 256
+_MOST_BATCH_BYTES = 1024**2
+_AHEAD = 2
+"""Batches that a lane holds: one that it works on and one that waits, so that it never idles."""
+_WINDOW = 8
+"""Batches for each lane that may be read and not yet given out."""
+_MOST_HELD_BYTES = 32 * 1024**2
+_GRACE_SECONDS = 30.0
+"""How much longer than its limits allow a lane may stay silent before it counts as dead."""
+_MOST_FAILED_STARTS = 3
+
+
+class Finished(NamedTuple):
+    """Rows that are done, in order: the record lines of each, what they add to the tally, which were malformed."""
+
+    rows: list[bytes]
+    tally: Tally
+    malformed: list[str]
+    read_bytes: int
+
+
+class _Batch:
+    """Rows that were read together, with what has come back of them."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = rows
+        self.lines: list[bytes | None] = [None] * len(rows)
+        self.missing = len(rows)
+        self.tally = Tally()
+        self.malformed: list[str] = []
+        self.held_bytes = 0
+
+    def fill(self, position: int, done: Done) -> None:
+        for offset, lines in enumerate(done.rows):
+            self.lines[position + offset] = lines
+            self.held_bytes += len(lines)
+        self.missing -= len(done.rows)
+        self.tally.merge(done.tally)
+        self.malformed += done.malformed
+
+    def finished(self) -> Finished:
+        read_bytes = sum(len(row.text) + 1 for row in self.rows)
+        return Finished([lines for lines in self.lines if lines is not None], self.tally, self.malformed, read_bytes)
+
+
+class _Span:
+    """Rows `start` to `stop` of a batch, out with a lane or waiting for one. `alone` after a lane died of its rows."""
+
+    def __init__(self, batch: _Batch, start: int, stop: int, *, alone: bool = False) -> None:
+        self.batch = batch
+        self.start = start
+        self.stop = stop
+        self.alone = alone
+
+    def rows(self) -> list[Row]:
+        return self.batch.rows[self.start : self.stop]
+
+    def one_by_one(self) -> "list[_Span]":
+        return [_Span(self.batch, row, row + 1, alone=True) for row in range(self.start, self.stop)]
+
+
+class _Lane:
+    """A lane process with what it holds."""
+
+    def __init__(self, process: LaneProcess) -> None:
+        self.process = process
+        self.ready = False
+        self.spans: deque[_Span] = deque()
+        self.sent_at = 0.0
+
+
+class Engine(AbstractContextManager["Engine"]):
+    """Runs one plan. Leaving the context kills every lane."""
+
+    def __init__(self, lanes: int) -> None:
+        self._most_lanes = lanes
+        self._lanes: list[_Lane] = []
+        self._selector = selectors.DefaultSelector()
+        self._plan: Plan | None = None
+        self._work: RowWork | None = None
+        self._batches: deque[_Batch] = deque()
+        self._waiting: deque[_Span] = deque()
+        self._batch_rows = 1
+        self._failed_starts = 0
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for lane in self._lanes:
+            lane.process.kill()
+        self._lanes.clear()
+        self._selector.close()
+
+    # -- before the rows ------------------------------------------------------------------------------------------
+    def describe(self, source: str, limits: Limits, sandbox: str) -> Description | SyntaxProblem | Exceeded | Crashed:
+        """Parses a source in a lane, so that no bytes of it are looked into in this process.
+
+        Raises:
+            SandboxUnavailable, SandboxFault: The sandbox could not do it.
+        """
+        lane = self._lanes[0] if self._lanes else self._start_lane()
+        match lane.process.ask(Describe(source, limits, sandbox), limits.load_seconds + _GRACE_SECONDS):
+            case Described(description):
+                return description
+            case SyntaxFailed(problem):
+                return problem
+            case NotDescribed(outcome):
+                return outcome
+            case Faulted() as fault:
+                raise _error_of(fault)
+            case other:
+                raise SandboxFault(f"A worker process gave an answer nobody asked for: {type(other).__name__}.")
+
+    def open(self, plan: Plan) -> Opened:
+        """Loads the plan's program in the first lane.
+
+        Raises:
+            EvaluatorError: The module's own code failed.
+            SandboxUnavailable, SandboxFault: The sandbox could not do it.
+        """
+        self._plan = plan
+        self._work = RowWork(plan)
+        while True:
+            lane = self._lanes[0] if self._lanes else self._start_lane()
+            seconds = plan.confinement.limits.load_seconds + _GRACE_SECONDS
+            try:
+                answer = lane.process.ask(Open(plan), seconds)
+            except SandboxFault:
+                self._drop(lane)
+                self._count_failed_start()
+                continue
+            if isinstance(answer, Opened):
+                self._loaded(lane, answer)
+                return answer
+            raise _error_of(answer)
+
+    def _start_lane(self) -> _Lane:
+        lane = _Lane(LaneProcess())
+        self._lanes.append(lane)
+        self._selector.register(lane.process.connection, selectors.EVENT_READ, lane)
+        return lane
+
+    def _loaded(self, lane: _Lane, opened: Opened) -> None:
+        loaded = opened.loaded
+        if not isinstance(loaded, Returned):
+            raise _load_error(loaded)
+        lane.ready = True
+        self._failed_starts = 0
+
+    # -- the rows -------------------------------------------------------------------------------------------------
+    def run(self, rows: Iterator[Row]) -> Iterator[Finished]:
+        """Takes rows to records, in order, in pieces as large as they come.
+
+        Raises:
+            SandboxUnavailable, SandboxFault: No lane can be kept alive.
+            DatasetError: The rows cannot be read on. What was given out stands.
+        """
+        exhausted = False
+        while True:
+            while not exhausted and self._has_room():
+                batch = self._read_batch(rows)
+                if batch is None:
+                    exhausted = True
+                else:
+                    self._batches.append(batch)
+                    self._waiting.append(_Span(batch, 0, len(batch.rows)))
+            self._hand_out()
+            while self._batches and not self._batches[0].missing:
+                yield self._batches.popleft().finished()
+            if exhausted and not self._batches:
+                return
+            if not exhausted and self._has_room() and self._has_idle_lane():
+                continue
+            self._receive()
+
+    def _has_room(self) -> bool:
+        held = sum(batch.held_bytes for batch in self._batches)
+        return (
+            held < _MOST_HELD_BYTES
+            and len(self._batches) < self._most_lanes * _WINDOW
+            and len(self._waiting) < self._most_lanes
+        )
+
+    def _has_idle_lane(self) -> bool:
+        return any(lane.ready and len(lane.spans) < _AHEAD for lane in self._lanes)
+
+    def _read_batch(self, rows: Iterator[Row]) -> _Batch | None:
+        batch: list[Row] = []
+        size = 0
+        for row in rows:
+            batch.append(row)
+            size += len(row.text)
+            if len(batch) >= self._batch_rows or size >= _MOST_BATCH_BYTES:
+                break
+        return _Batch(batch) if batch else None
+
+    def _hand_out(self) -> None:
+        """Gives waiting spans to lanes that have room, starting lanes while there is more work than lanes."""
+        for lane in sorted(self._lanes, key=lambda lane: len(lane.spans)):
+            while lane.ready and self._waiting and len(lane.spans) < _AHEAD and self._may_take(lane):
+                span = self._waiting.popleft()
+                lane.spans.append(span)
+                if len(lane.spans) == 1:
+                    lane.sent_at = time.monotonic()
+                if not lane.process.send(Work(span.rows())):
+                    self._bury(lane, None)
+                    break
+        starting = any(not lane.ready for lane in self._lanes)
+        if self._waiting and len(self._lanes) < self._most_lanes and not starting:
+            assert self._plan is not None
+            lane = self._start_lane()
+            lane.process.send(Open(self._plan))
+
+    def _may_take(self, lane: _Lane) -> bool:
+        """A row that is suspected of killing lanes is given to a lane that holds nothing else."""
+        return not lane.spans or not (self._waiting[0].alone or lane.spans[-1].alone)
+
+    def _receive(self) -> None:
+        """Waits for lanes to say something, and for those that have been silent too long."""
+        self._choose_whom_to_hear()
+        for key, _ in self._selector.select(timeout=1.0):
+            lane: _Lane = key.data
+            messages = lane.process.receive()
+            if messages is None:
+                self._bury(lane, None)
+                continue
+            for message in messages:
+                self._hear(lane, message)
+        self._bury_the_silent()
+
+    def _choose_whom_to_hear(self) -> None:
+        """With too much held back, only the lane that has the next rows is listened to: the others wait in their pipes."""
+        full = sum(batch.held_bytes for batch in self._batches) >= _MOST_HELD_BYTES
+        head = self._batches[0] if self._batches else None
+        for lane in self._lanes:
+            wanted = not full or not lane.spans or any(span.batch is head for span in lane.spans)
+            registered = lane.process.connection in self._selector.get_map()
+            if wanted and not registered:
+                self._selector.register(lane.process.connection, selectors.EVENT_READ, lane)
+            elif registered and not wanted:
+                self._selector.unregister(lane.process.connection)
+
+    def _hear(self, lane: _Lane, message: FromLane) -> None:
+        match message:
+            case Opened():
+                self._loaded(lane, message)
+            case Done():
+                self._fill(lane, message)
+            case Faulted():
+                if message.unavailable is not None or not lane.ready:
+                    raise _error_of(message)
+                self._bury(lane, message.message)
+            case _:
+                self._bury(lane, "it gave an answer nobody asked for")
+
+    def _fill(self, lane: _Lane, done: Done) -> None:
+        span = lane.spans[0]
+        span.batch.fill(span.start, done)
+        span.start += len(done.rows)
+        if span.start == span.stop:
+            lane.spans.popleft()
+            self._learn_pace(lane, len(span.batch.rows))
+
+    def _learn_pace(self, lane: _Lane, rows: int) -> None:
+        """Batches grow until one takes a tenth of a second: slow rows spread over lanes, fast ones travel together."""
+        now = time.monotonic()
+        seconds = max(now - lane.sent_at, 1e-4)
+        lane.sent_at = now
+        fitting = int(rows * _BATCH_SECONDS / seconds)
+        self._batch_rows = max(1, min(fitting, self._batch_rows * 4, _MOST_BATCH_ROWS))
+
+    # -- deaths ---------------------------------------------------------------------------------------------------
+    def _bury(self, lane: _Lane, fault: str | None) -> None:
+        """Removes a dead lane and gives its rows out again; the row that killed it twice ends here."""
+        how = self._drop(lane)
+        if not lane.ready:
+            self._count_failed_start(how)
+        if not lane.spans:
+            return
+        first, *rest = lane.spans
+        if first.alone:
+            self._give_up(first, fault)
+            again: list[_Span] = []
+        else:
+            again = first.one_by_one()
+        self._waiting.extendleft(reversed([*again, *rest]))
+
+    def _drop(self, lane: _Lane) -> str:
+        if lane.process.connection in self._selector.get_map():
+            self._selector.unregister(lane.process.connection)
+        self._lanes.remove(lane)
+        return lane.process.kill()
+
+    def _give_up(self, span: _Span, fault: str | None) -> None:
+        assert self._work is not None
+        row = span.rows()[0]
+        if fault is None:
+            error = Error("crashed", "the worker process died on this row, twice")
+        else:
+            error = Error("infrastructure", f"the sandbox failed on this row, twice: {fault}")
+        lines, tally = self._work.failed(row, self._work.bind(row).id, error)
+        span.batch.fill(span.start, Done([lines], tally))
+
+    def _bury_the_silent(self) -> None:
+        assert self._plan is not None
+        limits = self._plan.confinement.limits
+        patience = limits.wall_seconds + limits.load_seconds + _GRACE_SECONDS
+        for lane in list(self._lanes):
+            if (lane.spans or not lane.ready) and time.monotonic() - lane.process.heard > patience:
+                self._bury(lane, None)
+
+    def _count_failed_start(self, how: str = "") -> None:
+        self._failed_starts += 1
+        if self._failed_starts >= _MOST_FAILED_STARTS:
+            raise SandboxFault(f"Worker processes die before they are ready, {self._failed_starts} times in a row.{how}")
+
+
+def _error_of(answer: FromLane) -> SandboxUnavailable | SandboxFault:
+    if isinstance(answer, Faulted) and answer.unavailable is not None:
+        return SandboxUnavailable(answer.unavailable, answer.message)
+    return SandboxFault(answer.message if isinstance(answer, Faulted) else f"unexpected answer: {type(answer).__name__}")
+
+
+def _load_error(loaded: object) -> EvaluatorError:
+    match loaded:
+        case Raised(exception=exception, message=message, traceback=traceback):
+            return EvaluatorError("raised", f"The module failed while it was loaded: {exception}: {message}", traceback=traceback)
+        case Exceeded(limit=limit, message=message):
+            return EvaluatorError("exceeded", f"The module ran into the limit {limit} while it was loaded: {message}.")
+        case Crashed(message=message):
+            return EvaluatorError("crashed", f"The module crashed while it was loaded: {message}.")
+    return EvaluatorError("invalid_result", f"The module could not be loaded: {loaded!r:.300}")

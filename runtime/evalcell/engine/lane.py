@@ -1,0 +1,127 @@
+"""A lane: the process that takes batches of raw rows to records, with the sandbox inside it.
+
+    python -P -m evalcell.engine.lane DESCRIPTOR
+
+It is started with an environment of a few fixed names and talks over one inherited socket. It dies with its parent:
+a thread that does nothing but read sees the connection close, even while guest code is running.
+"""
+
+import os
+import queue
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from contextlib import ExitStack
+
+from evalcell.engine import protocol
+from evalcell.engine.protocol import Describe, Described, Done, Faulted, NotDescribed, Open, Opened, SyntaxFailed, ToLane, Work
+from evalcell.engine.rows import RowWork
+from evalcell.tally import Tally
+from evalcell_sandboxes import (
+    Description,
+    Returned,
+    SandboxError,
+    SandboxUnavailable,
+    Session,
+    SyntaxProblem,
+    sandbox,
+)
+
+_FLUSH_SECONDS = 0.2
+_FLUSH_BYTES = 1024**2
+
+
+class Lane:
+    """Serves one parent."""
+
+    def __init__(self, connection: socket.socket, stack: ExitStack) -> None:
+        self._connection = connection
+        self._stack = stack
+        self._session: Session | None = None
+        self._work: RowWork | None = None
+
+    def serve(self, message: ToLane) -> None:
+        """Answers one message."""
+        match message:
+            case Describe():
+                self._describe(message)
+            case Open():
+                self._open(message)
+            case Work():
+                self._run(message)
+
+    def _describe(self, message: Describe) -> None:
+        described = sandbox(message.sandbox).describe(message.source, message.limits)
+        if isinstance(described, Description):
+            self._send(Described(described))
+        elif isinstance(described, SyntaxProblem):
+            self._send(SyntaxFailed(described))
+        else:
+            self._send(NotDescribed(described))
+
+    def _open(self, message: Open) -> None:
+        plan = message.plan
+        self._session = self._stack.enter_context(sandbox(plan.sandbox).open(plan.program, plan.confinement))
+        self._work = RowWork(plan)
+        loaded = self._session.loaded
+        if isinstance(loaded, Returned):
+            loaded = Returned(value=protocol.NOTHING, stdout=loaded.stdout, stderr=loaded.stderr, usage=loaded.usage)
+        self._send(Opened(loaded))
+
+    def _run(self, message: Work) -> None:
+        """Runs the rows. What is done goes out at least every fifth of a second, so that little is lost and all is seen."""
+        assert self._session is not None
+        assert self._work is not None
+        pending = Done([], Tally())
+        size, flushed = 0, time.monotonic()
+        for lines, tally, malformed in self._work.run(self._session, message.rows):
+            pending.rows.append(lines)
+            pending.tally.merge(tally)
+            if malformed is not None:
+                pending.malformed.append(malformed)
+            size += len(lines)
+            if size > _FLUSH_BYTES or time.monotonic() - flushed > _FLUSH_SECONDS:
+                self._send(pending)
+                pending, size, flushed = Done([], Tally()), 0, time.monotonic()
+        if pending.rows:
+            self._send(pending)
+
+    def _send(self, message: protocol.FromLane) -> None:
+        protocol.send(self._connection, message)
+
+
+def _read_forever(connection: socket.socket, inbox: "queue.SimpleQueue[ToLane]") -> None:
+    frames = protocol.Frames(connection)
+    while (bodies := frames.receive()) is not None:
+        for body in bodies:
+            inbox.put(protocol.decode_to_lane(body))
+    os._exit(0)  # the parent is gone, and nobody else is waiting for this work
+
+
+def main(descriptor: int) -> None:
+    """Serves until the parent closes the connection."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to act on
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the rows
+    connection = socket.socket(fileno=descriptor)
+    inbox: queue.SimpleQueue[ToLane] = queue.SimpleQueue()
+    threading.Thread(target=_read_forever, args=(connection, inbox), name="evalcell-inbox", daemon=True).start()
+    with ExitStack() as stack:
+        lane = Lane(connection, stack)
+        while True:
+            message = inbox.get()
+            try:
+                lane.serve(message)
+            except SandboxUnavailable as error:
+                protocol.send(connection, Faulted(error.reason, unavailable=error.sandbox))
+            except SandboxError as error:
+                protocol.send(connection, Faulted(str(error)))
+            except Exception:  # noqa: BLE001 - a bug of ours must reach the parent with its traceback
+                protocol.send(connection, Faulted(traceback.format_exc()))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

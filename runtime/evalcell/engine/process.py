@@ -1,0 +1,97 @@
+"""A lane as its parent sees it: a process that can be talked to, waited for and killed."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+from evalcell.engine import protocol
+from evalcell.engine.protocol import FromLane, ToLane
+from evalcell_sandboxes import SandboxFault
+from evalcell_sandboxes.caching import cache_dir
+
+_STDERR_CHARACTERS = 2_000
+
+
+class LaneProcess:
+    """Starts a lane and holds the connection to it. Dead once `receive` gives None or `kill` was called."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "evalcell.engine.lane", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                pass_fds=[theirs.fileno()],
+                env=_environment(),
+                cwd="/",
+                start_new_session=True,  # a Ctrl-C in the terminal reaches the parent alone
+            )
+        self.connection = ours
+        self.heard = time.monotonic()
+        self._frames = protocol.Frames(ours)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def send(self, message: ToLane) -> bool:
+        """Sends a message; False when the lane is dead."""
+        try:
+            protocol.send(self.connection, message)
+        except OSError:
+            return False
+        self.heard = time.monotonic()
+        return True
+
+    def receive(self) -> list[FromLane] | None:
+        """The messages that have arrived; None when the lane is dead."""
+        bodies = self._frames.receive()
+        self.heard = time.monotonic()
+        return None if bodies is None else [protocol.decode_from_lane(body) for body in bodies]
+
+    def ask(self, message: ToLane, seconds: float) -> FromLane:
+        """Sends a message and waits for its one answer.
+
+        Raises:
+            SandboxFault: The lane died, or stayed silent for longer than that.
+        """
+        self.connection.settimeout(seconds)
+        try:
+            if self.send(message):
+                while (answers := self.receive()) is not None:
+                    if answers:
+                        return answers[0]
+        except TimeoutError:
+            self.kill()
+            raise SandboxFault(f"A worker process did not answer within {seconds:g} s.") from None
+        finally:
+            self.connection.settimeout(None)
+        raise SandboxFault(f"A worker process died.{self.kill()}")
+
+    def kill(self) -> str:
+        """Ends the process for good and gives what is known of its death."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._process.pid, signal.SIGKILL)
+        self.connection.close()
+        assert self._process.stderr is not None
+        with self._process.stderr as stderr:
+            said = stderr.read().decode(errors="replace")[-_STDERR_CHARACTERS:].strip()
+        code = self._process.wait()
+        return f" Exit code {code}." + (f" It said:\n{said}" if said else "")
+
+
+def _environment() -> dict[str, str]:
+    """All that a lane inherits: nothing of the user's own environment, which may hold secrets."""
+    return {
+        "EVALCELL_CACHE_DIR": str(cache_dir()),
+        "PATH": os.defpath,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "PYTHONDONTWRITEBYTECODE": "1" if sys.dont_write_bytecode else "",
+    }

@@ -1,0 +1,119 @@
+"""What the parent and a lane say to each other: msgpack messages, each behind its length, over a socket pair."""
+
+import socket
+import struct
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from evalcell.datasets import Row
+from evalcell.plan import Plan
+from evalcell.tally import Tally
+from evalcell_sandboxes import Crashed, Description, Exceeded, Limits, Outcome, SyntaxProblem
+
+_LENGTH: Final = struct.Struct("!I")
+_CHUNK_BYTES = 1024**2
+
+NOTHING: Final = b"null"
+"""Stands for a value that the other side has no use for."""
+
+
+class Describe(Struct, frozen=True, tag=True):
+    """Parse this source and say what it declares."""
+
+    source: str
+    limits: Limits
+    sandbox: str
+
+
+class Open(Struct, frozen=True, tag=True):
+    """Load this plan's program."""
+
+    plan: Plan
+
+
+class Work(Struct, frozen=True, tag=True):
+    """Take these rows to records. Answered by one or more `Done`, in the order of the rows."""
+
+    rows: list[Row]
+
+
+class SyntaxFailed(Struct, frozen=True, tag=True):
+    """Answers `Describe` for a source that does not parse."""
+
+    problem: SyntaxProblem
+
+
+class Described(Struct, frozen=True, tag=True):
+    """Answers `Describe`."""
+
+    description: Description
+
+
+class NotDescribed(Struct, frozen=True, tag=True):
+    """Answers `Describe` for a source that could not be parsed within bounds."""
+
+    outcome: Exceeded | Crashed
+
+
+class Opened(Struct, frozen=True, tag=True):
+    """Answers `Open`: what came of loading the module."""
+
+    loaded: Outcome
+
+
+class Done(Struct, frozen=True, tag=True):
+    """The records of the next rows, each row's as finished JSON lines, and what they add to the tally."""
+
+    rows: list[bytes]
+    tally: Tally
+    malformed: list[str] = []
+
+
+class Faulted(Struct, frozen=True, tag=True):
+    """The machinery around the guest failed. The lane is of no more use."""
+
+    message: str
+    unavailable: str | None = None
+
+
+ToLane = Describe | Open | Work
+FromLane = Described | SyntaxFailed | NotDescribed | Opened | Done | Faulted
+
+encode = msgspec.msgpack.Encoder().encode
+decode_to_lane = msgspec.msgpack.Decoder(ToLane).decode
+decode_from_lane = msgspec.msgpack.Decoder(FromLane).decode
+
+
+def send(connection: socket.socket, message: ToLane | FromLane) -> None:
+    """Sends one message whole."""
+    body = encode(message)
+    connection.sendall(_LENGTH.pack(len(body)) + body)
+
+
+class Frames:
+    """Cuts what arrives into messages."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._pending = bytearray()
+
+    def receive(self) -> list[bytes] | None:
+        """Waits for bytes and gives the messages they complete, maybe none; None when the other side is gone."""
+        try:
+            chunk = self._connection.recv(_CHUNK_BYTES)
+        except ConnectionError:
+            return None
+        if not chunk:
+            return None
+        self._pending += chunk
+        bodies = []
+        while len(self._pending) >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(self._pending)
+            end = _LENGTH.size + size
+            if len(self._pending) < end:
+                break
+            bodies.append(bytes(self._pending[_LENGTH.size : end]))
+            del self._pending[:end]
+        return bodies

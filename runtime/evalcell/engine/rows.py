@@ -1,0 +1,166 @@
+"""The way of a row inside a lane: bind, run, score, record."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, assert_never
+
+import msgspec
+from msgspec import Raw
+
+from evalcell import records
+from evalcell.binding import Binder, Unbound
+from evalcell.datasets import Row
+from evalcell.paths import Missing, Path
+from evalcell.plan import Plan
+from evalcell.records import Error, Record
+from evalcell.scoring import InvalidResult, Score, scores_of
+from evalcell.tally import Tally, count_label
+from evalcell_sandboxes import Crashed, Exceeded, Invalid, Outcome, Raised, Returned, Session
+
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_value = msgspec.json.Decoder().decode
+
+
+class Ready(NamedTuple):
+    """A row with its id, and either the arguments to run it with or the error that it ends with."""
+
+    row: Row
+    id: str | int
+    arguments: bytes | Error
+    malformed: str | None = None
+
+
+class RowWork:
+    """Takes raw rows to finished record lines for one plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._binder = Binder(plan.bindings)
+        self._id_path = Path("id" if plan.id_path is None else plan.id_path)
+        self._id_required = plan.id_path is not None
+
+    def run(self, session: Session, rows: Sequence[Row]) -> Iterator[tuple[bytes, Tally, str | None]]:
+        """For each row its record lines, what it adds to the tally, and why it was malformed if it was."""
+        ready = [self.bind(row) for row in rows]
+        outcomes = session.run([item.arguments for item in ready if isinstance(item.arguments, bytes)])
+        for item in ready:
+            if isinstance(item.arguments, Error):
+                lines, tally = self.failed(item.row, item.id, item.arguments)
+            else:
+                lines, tally = self._scored(item, next(outcomes))
+            yield lines, tally, item.malformed
+
+    def bind(self, row: Row) -> Ready:
+        """Makes a row's arguments, or the `binding` error that says why there are none."""
+        try:
+            row.text.decode()
+            fields = _fields(row.text)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            why = f"{row.place()} is not a JSON object: {error}"
+            return Ready(row, row.index, Error("binding", why), malformed=why)
+        found = self._id_path.find_in_fields(row.text, fields)
+        identity = self._identity(found)
+        if identity is None:
+            if self._id_required:
+                return Ready(row, row.index, Error("binding", f"the id path {self._id_path.text!r} finds no text or integer in this row"))
+            identity = row.index
+        arguments = self._binder.arguments(row.text, fields)
+        if isinstance(arguments, Unbound):
+            return Ready(row, identity, Error("binding", arguments.message))
+        return Ready(row, identity, arguments)
+
+    @staticmethod
+    def _identity(found: Raw | Missing) -> str | int | None:
+        if isinstance(found, Missing):
+            return None
+        try:
+            return msgspec.json.decode(found, type=str | int)
+        except msgspec.DecodeError:
+            return None
+
+    def failed(self, row: Row, identity: str | int, error: Error, outcome: Outcome | None = None) -> tuple[bytes, Tally]:
+        """The record of a row without a score."""
+        record = self._record(row, identity, None, outcome, status="failed", error=error)
+        return records.encode(record) + b"\n", Tally(rows=1, failures={_failure_name(error): 1})
+
+    def _scored(self, item: Ready, outcome: Outcome) -> tuple[bytes, Tally]:
+        error = _error_of(outcome)
+        if error is None and isinstance(outcome, Returned):
+            try:
+                scores = scores_of(_decoded(outcome.value), self._plan.output)
+            except InvalidResult as invalid:
+                error = Error("invalid_result", str(invalid))
+            else:
+                return self._scores(item, outcome, scores)
+        assert error is not None
+        return self.failed(item.row, item.id, error, outcome)
+
+    def _scores(self, item: Ready, outcome: Outcome, scores: list[Score]) -> tuple[bytes, Tally]:
+        tally = Tally(rows=1)
+        lines = []
+        for score in scores:
+            record = self._record(item.row, item.id, score, outcome, status="skipped" if score.skipped else "scored")
+            lines.append(records.encode(record))
+            _count(tally, record)
+        return b"\n".join(lines) + b"\n", tally
+
+    def _record(self, row: Row, identity: str | int, score: Score | None, outcome: Outcome | None, **rest: object) -> Record:
+        score = score or Score()
+        return Record(
+            row=row.index,
+            id=identity,
+            evaluator=self._plan.evaluator,
+            name=score.name or self._plan.evaluator,
+            version=self._plan.version,
+            sandbox=self._plan.sandbox,
+            score=score.score,
+            label=score.label,
+            passed=score.passed,
+            explanation=score.explanation,
+            metadata=score.metadata,
+            stdout=outcome.stdout if outcome else "",
+            stderr=outcome.stderr if outcome else "",
+            usage=outcome.usage if outcome else None,
+            **rest,  # type: ignore[arg-type]
+        )
+
+
+def _decoded(value: bytes) -> object:
+    try:
+        return _value(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidResult(f"what came back cannot be read: {error}") from None
+
+
+def _error_of(outcome: Outcome) -> Error | None:
+    """The error that an outcome means for its row; None when it returned."""
+    match outcome:
+        case Returned():
+            return None
+        case Raised(exception=exception, message=message, traceback=traceback):
+            return Error("raised", f"{exception}: {message}" if message else exception, traceback)
+        case Exceeded(limit=limit, message=message):
+            return Error("exceeded", message, limit=limit)
+        case Crashed(message=message):
+            return Error("crashed", message)
+        case Invalid(message=message):
+            return Error("invalid_result", message)
+    assert_never(outcome)
+
+
+def _failure_name(error: Error) -> str:
+    return f"{error.kind} ({error.limit})" if error.limit else error.kind
+
+
+def _count(tally: Tally, record: Record) -> None:
+    summary = tally.summary(record.name)
+    if record.status == "skipped":
+        summary.skipped += 1
+        return
+    summary.scored += 1
+    if record.score is not None:
+        summary.scores.add(record.score)
+    if record.label is not None:
+        count_label(summary.labels, record.label)
+    if record.passed is not None:
+        summary.judged += 1
+        summary.passed += record.passed

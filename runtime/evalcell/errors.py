@@ -1,0 +1,38 @@
+"""What stops a run before or between rows.
+
+    EvalcellError
+    ├── UsageError         a flag, a path or a setting that makes no sense
+    │   └── DatasetError   rows that cannot be read
+    └── EvaluatorError     a file that cannot be run: its syntax, signature, imports, metadata or its module's code
+
+A row that fails is none of these: it is a record. A sandbox that is missing or broken raises `SandboxError`.
+"""
+
+from difflib import get_close_matches
+
+
+class EvalcellError(Exception):
+    """Ends the run with a message for the person who started it."""
+
+
+class UsageError(EvalcellError):
+    """The command makes no sense; the message says what to write instead."""
+
+
+class DatasetError(UsageError):
+    """The rows cannot be read."""
+
+
+class EvaluatorError(EvalcellError):
+    """The file cannot be run, whatever the rows are."""
+
+    def __init__(self, kind: str, message: str, *, traceback: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.traceback = traceback
+
+
+def did_you_mean(name: str, known: "list[str] | tuple[str, ...]") -> str:
+    """` Did you mean 'x'?` where one of the known names is close, else nothing."""
+    close = get_close_matches(name, known, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""

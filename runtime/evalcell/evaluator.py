@@ -1,0 +1,136 @@
+"""An evaluator: one source file, what parsing it told, and what it asks for."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from evalcell.errors import EvaluatorError, UsageError
+from evalcell.manifest import Manifest, read
+from evalcell.output import Output
+from evalcell_sandboxes import (
+    Crashed,
+    Description,
+    Exceeded,
+    Hook,
+    Isolation,
+    Language,
+    Limits,
+    Program,
+    SyntaxProblem,
+)
+
+_SUFFIXES = {".py": Language.PYTHON, ".ts": Language.TYPESCRIPT}
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of an evaluator, before anybody has looked into it."""
+
+    name: str
+    filename: str
+    text: str
+    language: Language
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """A source that parses and has an `evaluate`."""
+
+    source: Source
+    description: Description
+    manifest: Manifest
+    evaluate: Hook
+
+    @property
+    def program(self) -> Program:
+        return Program(source=self.source.text, filename=self.source.filename, language=self.source.language)
+
+
+def read_source(path: Path, limits: Limits) -> Source:
+    """Reads an evaluator's file.
+
+    Raises:
+        UsageError: It is not there, not a file, not text, or too large.
+    """
+    language = _SUFFIXES.get(path.suffix)
+    if language is None:
+        raise UsageError(f"{str(path)!r} is not an evaluator: its name must end in .py or .ts.")
+    try:
+        with path.open("rb") as file:
+            content = file.read(limits.source_bytes + 1)
+    except FileNotFoundError:
+        raise UsageError(f"There is no file {str(path)!r}.") from None
+    except OSError as error:
+        raise UsageError(f"{str(path)!r} cannot be read: {error.strerror}.") from None
+    if len(content) > limits.source_bytes:
+        raise UsageError(f"{str(path)!r} is larger than {limits.source_bytes} bytes, the limit for a source. Raise it with --limit source_bytes=N.")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{str(path)!r} is not UTF-8 text: {error.reason} at byte {error.start}.") from None
+    return Source(path.stem, path.name, text, language)
+
+
+def understand(source: Source, described: Description | SyntaxProblem | Exceeded | Crashed) -> Evaluator:
+    """Makes an evaluator of a source and what the guest said about it.
+
+    Raises:
+        EvaluatorError: It does not parse, has no `evaluate`, or its metadata makes no sense.
+    """
+    if isinstance(described, SyntaxProblem):
+        raise EvaluatorError("syntax", _syntax_message(source, described))
+    if not isinstance(described, Description):
+        raise EvaluatorError("syntax", f"{source.filename} could not be parsed within bounds: {described.message}.")
+    evaluate = described.hook("evaluate")
+    if evaluate is None:
+        raise EvaluatorError(
+            "signature", f"{source.filename} defines no evaluate at its top level. Add `def evaluate(output, reference):`."
+        )
+    fit = described.hook("fit")
+    if fit is not None:
+        raise EvaluatorError(
+            "signature", f"Line {fit.line} defines fit, a hook that this version of evalcell does not call. Scores without it would be wrong."
+        )
+    return Evaluator(source, described, _manifest(described), evaluate)
+
+
+def _manifest(description: Description) -> Manifest:
+    block = description.block
+    if block is None:
+        return Manifest()
+    if block.table is None:
+        raise EvaluatorError("metadata", f"The metadata block on line {block.line} cannot be read: {block.error}.")
+    return read(block.table, block.line)
+
+
+def _syntax_message(source: Source, problem: SyntaxProblem) -> str:
+    if problem.line is None:
+        return f"{source.filename}: {problem.message}"
+    caret = ""
+    if problem.text and problem.column is not None and problem.column <= len(problem.text) + 1:
+        caret = f"\n    {problem.text}\n    {' ' * (problem.column - 1)}^"
+    return f"{source.filename}, line {problem.line}: {problem.message}{caret}"
+
+
+def program_digest(program: Program, guest_identity: str, isolation: Isolation) -> str:
+    """Names everything that decides what the code does: source, lock, assets, the guest, and how rows share state."""
+    return _digest(program, guest_identity, isolation)
+
+
+def version_digest(program: str, output: Output, literals: dict[str, object], limits: Limits) -> str:
+    """Names everything that decides a score: the program, what its output means, fixed arguments and limits."""
+    return _digest(program, output, literals, limits)
+
+
+def _digest(*parts: object) -> str:
+    canonical = msgspec.json.encode([_printable(part) for part in parts], order="sorted")
+    return hashlib.sha256(canonical).hexdigest()[:16]
+
+
+def _printable(part: object) -> object:
+    """JSON has no infinity, and msgspec writes null for it: bounds are told apart by their text."""
+    if isinstance(part, Output):
+        return [repr(getattr(part, name)) for name in part.__struct_fields__]
+    return part

@@ -1,0 +1,202 @@
+"""Turns what `evaluate` returned into scores, accepting what people already write and refusing the rest by name.
+
+The value is decoded JSON from a hostile guest. Whatever passes here has the types it says, lies within the output
+configuration, and is finite.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from evalcell.errors import did_you_mean
+from evalcell.output import Output
+
+# What other systems call the same things; the left-hand names are looked for in this order.
+_EXPLANATIONS = ("explanation", "reason", "comment", "rationale")
+_NAMES = ("name", "key")
+_PASSES = ("passed", "pass", "pass_", "success")
+_SCORE_KEYS = ("score", "value", "label", *_PASSES)
+_KNOWN = (*_SCORE_KEYS, *_EXPLANATIONS, *_NAMES, "metadata", "scores", "namedScores")
+_SHOWN_CHARACTERS = 120
+
+
+class Score(Struct, frozen=True):
+    """One validated score. `score` is None when it was skipped, or when a label is all there is."""
+
+    name: str | None = None
+    score: float | None = None
+    label: str | None = None
+    passed: bool | None = None
+    explanation: str | None = None
+    metadata: dict[str, Any] | None = None
+    skipped: bool = False
+
+
+class InvalidResult(ValueError):
+    """What came back is no score; the message says what it was."""
+
+
+def scores_of(value: Any, output: Output) -> list[Score]:
+    """The scores in a returned value, at least one, with distinct names.
+
+    Raises:
+        InvalidResult: It holds none, or one that the output configuration does not allow.
+    """
+    scores = [_configured(score, output) for score in _read(value)]
+    names = [score.name for score in scores]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        problem = f"two scores named {twice!r}" if twice else "several scores without a 'name'"
+        raise InvalidResult(f"evaluate returned {problem}")
+    return scores
+
+
+def _read(value: Any) -> list[Score]:
+    match value:
+        case None:
+            raise InvalidResult("evaluate returned None: did you forget return? (For a row without a score, return {'score': None}.)")
+        case bool():
+            return [Score(score=float(value), passed=value)]
+        case int() | float():
+            return [Score(score=_number(value, "a score"))]
+        case str():
+            return [Score(label=value)]
+        case dict():
+            return _read_dict(value)
+        case list():
+            return _read_list(value)
+    raise InvalidResult(f"evaluate returned {_shown(value)}, which is no score")
+
+
+def _read_list(items: list[Any]) -> list[Score]:
+    if not items:
+        raise InvalidResult("evaluate returned an empty list: there is no score in it")
+    scores = []
+    for number, item in enumerate(items):
+        if not isinstance(item, dict):
+            raise InvalidResult(f"item {number} of the returned list is {_shown(item)}; a list holds dicts such as {{'name': ..., 'score': ...}}")
+        scores += _read_dict(item)
+    return scores
+
+
+def _read_dict(value: dict[str, Any]) -> list[Score]:
+    if isinstance(value.get("scores"), list) and not any(key in value for key in _SCORE_KEYS):
+        return _read_list(value["scores"])
+    named = value.get("namedScores")
+    if not any(key in value for key in _SCORE_KEYS) and not named:
+        return _read_named(value)
+    scores = [_read_one(value)] if any(key in value for key in _SCORE_KEYS) else []
+    if isinstance(named, dict):
+        scores += [_named(name, item) for name, item in named.items()]
+    return scores
+
+
+def _read_named(value: Mapping[str, Any]) -> list[Score]:
+    """`{"precision": {...}, "recall": 0.5}`: a dict of scores, as long as no key looks like a slip of the pen."""
+    suspect = next((key for key in value if key in _KNOWN or did_you_mean(key, _SCORE_KEYS)), None)
+    plain = all(isinstance(item, dict | bool | int | float) for item in value.values())
+    if not value or suspect is not None or not plain:
+        keys = ", ".join(map(repr, list(value)[:8])) or "no keys"
+        hint = did_you_mean(suspect, _SCORE_KEYS) if suspect else ""
+        raise InvalidResult(f"evaluate returned a dict without score, label or passed; it has {keys}.{hint}")
+    return [_named(name, item) for name, item in value.items()]
+
+
+def _named(name: str, item: Any) -> Score:
+    inner = _read_one(item) if isinstance(item, dict) else _read(item)[0]
+    return Score(name, inner.score, inner.label, inner.passed, inner.explanation, inner.metadata, inner.skipped)
+
+
+def _read_one(value: Mapping[str, Any]) -> Score:
+    passed = _typed(value, _PASSES, bool, "true or false")
+    score, label, skipped = value.get("score"), _typed(value, ("label",), str, "text"), False
+    if "score" in value:
+        skipped = score is None
+    elif "value" in value:
+        match value["value"]:
+            case str() as text:
+                label = text if label is None else label
+            case bool() as verdict:
+                score, passed = verdict, verdict if passed is None else passed
+            case other:
+                score, skipped = other, other is None
+    elif label is None and passed is not None:
+        score = passed
+    return Score(
+        name=_typed(value, _NAMES, str, "text"),
+        score=None if score is None else _number(score, "score"),
+        label=label,
+        passed=passed,
+        explanation=_typed(value, _EXPLANATIONS, str, "text"),
+        metadata=_metadata(value),
+        skipped=skipped,
+    )
+
+
+def _typed(value: Mapping[str, Any], keys: tuple[str, ...], kind: type, described: str) -> Any:
+    """The first of the keys that holds something, which must be of that type."""
+    for key in keys:
+        found = value.get(key)
+        if found is not None:
+            if not isinstance(found, kind):
+                raise InvalidResult(f"{key} must be {described}, but it is {_shown(found)}")
+            return found
+    return None
+
+
+def _metadata(value: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the evaluator put into `metadata`, and whatever else it returned: nothing is lost."""
+    metadata = value.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        raise InvalidResult(f"metadata must be a dict, but it is {_shown(metadata)}")
+    extra = {key: item for key, item in value.items() if key not in _KNOWN}
+    return {**extra, **(metadata or {})} or None
+
+
+def _number(value: Any, what: str) -> float:
+    if not isinstance(value, bool | int | float):
+        raise InvalidResult(f"{what} must be a number, but it is {_shown(value)}")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise InvalidResult(f"{what} is an integer too large for a float") from None
+    if not math.isfinite(number):
+        raise InvalidResult(f"{what} must be finite, but it is {number}")
+    return number
+
+
+def _configured(score: Score, output: Output) -> Score:
+    """The score held against the output configuration."""
+    if score.skipped:
+        return score
+    number = score.score
+    if output.kind == "categorical":
+        number = _category_score(score, output)
+    if output.kind == "continuous":
+        if number is None:
+            raise InvalidResult(f"a continuous score was expected, but evaluate returned only the label {_shown(score.label)}")
+        inside = output.in_range(number)
+        if inside is None:
+            raise InvalidResult(f"score {number!r} is outside its range {output.low:g}..{output.high:g}")
+        number = inside
+    verdict = None if number is None else output.passes(number)
+    return Score(score.name, number, score.label, score.passed if verdict is None else verdict, score.explanation, score.metadata)
+
+
+def _category_score(score: Score, output: Output) -> float | None:
+    allowed = ", ".join(map(repr, output.labels))
+    if score.label is None:
+        raise InvalidResult(f"a label was expected, one of {allowed}, but evaluate returned none")
+    if score.label not in output.labels:
+        raise InvalidResult(f"label {_shown(score.label)} is not one of {allowed}")
+    defined = output.labels[score.label]
+    if defined is not None and score.score is not None and abs(defined - score.score) > 1e-9:  # noqa: PLR2004
+        raise InvalidResult(f"label {score.label!r} scores {defined:g} by its configuration, but evaluate returned {score.score!r}")
+    return score.score if defined is None else defined
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."

@@ -1,0 +1,132 @@
+"""Decides every setting of a run and remembers where each value came from.
+
+Precedence: flags, then the file's block, then the defaults. The block requests, the operator grants: what would
+weaken the wall (`isolation`, `network`, `env`) or raise a limit past the operator's maximum is refused until a flag
+says so.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import structs
+
+from evalcell.errors import EvaluatorError, UsageError, did_you_mean
+from evalcell.manifest import Manifest
+from evalcell.output import Output
+from evalcell_sandboxes import Isolation, Limits, Network
+
+FLAG, BLOCK, DEFAULT = "flag", "file's block", "default"
+
+MAXIMUM = Limits(
+    wall_seconds=60.0,
+    load_seconds=300.0,
+    fit_seconds=600.0,
+    aggregate_seconds=600.0,
+    memory_bytes=2 * 1024**3,
+    stdout_bytes=1024**2,
+    stderr_bytes=1024**2,
+    result_bytes=8 * 1024**2,
+    source_bytes=1024**2,
+)
+"""How far a file's block may raise its own limits. A flag may go further."""
+
+# Below these nothing can run: the interpreter alone takes 30 MB, and deadlines are looked at every 5 ms.
+_MINIMUM = {"memory_bytes": 64 * 1024**2, "wall_seconds": 0.01, "load_seconds": 0.1}
+
+
+@dataclass(frozen=True)
+class Operator:
+    """What the person who runs the evaluator said, on the command line or in code."""
+
+    limits: Mapping[str, float] = field(default_factory=dict)
+    isolation: Isolation | None = None
+    sandbox: str | None = None
+    bind: Mapping[str, str] = field(default_factory=dict)
+    set: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every effective value; `sources` says for each one where it came from."""
+
+    limits: Limits
+    isolation: Isolation
+    network: Network
+    output: Output
+    bind: dict[str, str]
+    set: dict[str, Any]
+    sources: dict[str, str]
+
+
+def settle(manifest: Manifest, operator: Operator) -> Settings:
+    """Puts flags, block and defaults together.
+
+    Raises:
+        EvaluatorError: The block asks for more than a block may.
+        UsageError: A flag makes no sense.
+    """
+    _refuse_ungranted(manifest, operator)
+    sources: dict[str, str] = {}
+    limits = _limits(manifest, operator, sources)
+    isolation = operator.isolation or manifest.isolation or Isolation.ROW
+    sources["isolation"] = FLAG if operator.isolation else BLOCK if manifest.isolation else DEFAULT
+    sources["network"] = BLOCK if manifest.network else DEFAULT
+    sources["output"] = BLOCK if manifest.output else DEFAULT
+    bind, literals = _bindings(manifest, operator, sources)
+    output = manifest.output.configuration() if manifest.output else Output()
+    return Settings(limits, isolation, Network.NONE, output, bind, literals, sources)
+
+
+def _refuse_ungranted(manifest: Manifest, operator: Operator) -> None:
+    if manifest.isolation is Isolation.EVALUATOR and operator.isolation is None:
+        raise EvaluatorError(
+            "metadata",
+            "The file asks for isolation 'evaluator', in which rows share state. Grant it with --isolation evaluator, "
+            "or keep every row fresh with --isolation row.",
+        )
+    not_yet = "and this version of evalcell has no sandbox that can"
+    if manifest.network not in (None, Network.NONE):
+        raise EvaluatorError("metadata", f"The file asks for network {str(manifest.network)!r}. Only --network could grant it, {not_yet}.")
+    if manifest.env:
+        raise EvaluatorError("metadata", f"The file asks for the variable {manifest.env[0]!r}. Only --env could grant it, {not_yet}.")
+    if manifest.assets:
+        raise EvaluatorError("metadata", f"The file asks for the asset {manifest.assets[0]!r}, {not_yet} ship files.")
+
+
+def _limits(manifest: Manifest, operator: Operator, sources: dict[str, str]) -> Limits:
+    asked = manifest.limits.model_dump(exclude_none=True)
+    for name, value in asked.items():
+        if value > getattr(MAXIMUM, name) and name not in operator.limits:
+            raise EvaluatorError(
+                "metadata",
+                f"The file asks for {name} = {value:g}; a file may ask for {getattr(MAXIMUM, name):g} at most. "
+                f"Grant it with --limit {name}={value:g}.",
+            )
+    known = Limits.__struct_fields__
+    for name in operator.limits:
+        if name not in known:
+            raise UsageError(f"There is no limit {name!r}; there are {', '.join(known)}.{did_you_mean(name, known)}")
+    for name in known:
+        sources[f"limits.{name}"] = FLAG if name in operator.limits else BLOCK if name in asked else DEFAULT
+    effective = {**asked, **operator.limits}
+    for name, value in effective.items():
+        effective[name] = _checked(name, value)
+    return structs.replace(Limits(), **effective)
+
+
+def _checked(name: str, value: float) -> float:
+    least = _MINIMUM.get(name, 1 if name.endswith("_bytes") else 0.01)
+    if not least <= value < float("inf"):
+        raise UsageError(f"The limit {name} = {value:g} cannot work; the least is {least:g}.")
+    return int(value) if name.endswith("_bytes") else float(value)
+
+
+def _bindings(manifest: Manifest, operator: Operator, sources: dict[str, str]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Per parameter the operator's word wins, whether it is a path or a literal."""
+    said = {*operator.bind, *operator.set}
+    bind = {name: path for name, path in manifest.bind.items() if name not in said} | dict(operator.bind)
+    literals = {name: value for name, value in manifest.set.items() if name not in said} | dict(operator.set)
+    for name in (*bind, *literals):
+        sources[f"parameters.{name}"] = FLAG if name in said else BLOCK
+    return bind, literals

@@ -1,0 +1,75 @@
+"""What a run came to: for people as a table, for machines as JSON."""
+
+import json
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from evalcell.choice import Choice
+from evalcell.plan import Plan
+from evalcell.records import Record
+from evalcell.tally import Summary as NameSummary
+from evalcell.tally import Tally
+
+
+class Summary:
+    """Collects tallies while a run goes on."""
+
+    def __init__(self, plan: Plan, choice: Choice, started_ns: int, seed: int) -> None:
+        self.plan = plan
+        self.choice = choice
+        self.seed = seed
+        self.tally = Tally()
+        self.failures: list[Record] = []
+        self._started_ns = started_ns
+        self._rows_started = time.perf_counter()
+        self._rows_ended = self._rows_started
+
+    def add(self, tally: Tally, failures: list[Record]) -> None:
+        self.tally.merge(tally)
+        self.failures += failures
+        self._rows_ended = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """From the first row handed out to the last one back."""
+        return max(self._rows_ended - self._rows_started, 1e-6)
+
+    @property
+    def rows_per_second(self) -> float:
+        return self.tally.rows / self.seconds
+
+    def to_json(self, out: str | None) -> str:
+        return json.dumps(
+            {
+                "evaluator": self.plan.evaluator,
+                "version": self.plan.version,
+                "sandbox": self.plan.sandbox,
+                "reason": self.choice.reason,
+                "isolation": self.plan.confinement.isolation,
+                "started": datetime.fromtimestamp(self._started_ns / 1e9, UTC).isoformat(),
+                "seed": self.seed,
+                "rows": self.tally.rows,
+                "failed": self.tally.failed,
+                "failures": self.tally.failures,
+                "scores": {name: _numbers(summary) for name, summary in self.tally.names.items()},
+                "seconds": round(self.seconds, 3),
+                "rows_per_second": round(self.rows_per_second, 1),
+                "out": out,
+            }
+        )
+
+
+def _numbers(summary: NameSummary) -> dict[str, Any]:
+    scores = summary.scores
+    return {
+        "scored": summary.scored,
+        "skipped": summary.skipped,
+        "mean": scores.mean if scores.count else None,
+        "stderr": scores.stderr,
+        "min": scores.least if scores.count else None,
+        "max": scores.most if scores.count else None,
+        "passed": summary.passed if summary.judged else None,
+        "judged": summary.judged,
+        "labels": summary.labels,
+    }
