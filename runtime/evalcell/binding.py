@@ -42,11 +42,11 @@ class Binder:
 
     def arguments(self, row: bytes, fields: dict[str, Raw]) -> bytes | Unbound:
         """The arguments for one row; its top level is decoded already. What is not bound does not get out."""
-        parts = list(self._literals)
+        parts = self._literals.copy()
         for prefix, binding, path in self._paths:
-            value = path.find_in_fields(row, fields)
+            value = fields.get(path.field, MISSING) if path.field is not None else path.find_in_fields(row, fields)
             if not isinstance(value, Missing):
-                parts.append(prefix + bytes(value))
+                parts.append(prefix + value)
             elif not binding.optional:
                 return Unbound(_missing(binding, fields))
         return b"{" + b",".join(parts) + b"}"

@@ -1,11 +1,9 @@
 """Chooses the sandbox for an evaluator, with the sentence that says why. Never a weaker one than the code needs."""
 
+import re
 from collections.abc import Sequence
 
 from msgspec import Struct
-from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
 
 from evalcell.errors import EvaluatorError
 from evalcell_sandboxes import Description, Import
@@ -67,14 +65,18 @@ def choose(description: Description, dependencies: Sequence[str], requested: str
 
 def check_python(requires: str | None, sandbox: str, version: str | None) -> None:
     """Refuses an evaluator whose `requires-python` the sandbox's Python does not meet."""
-    if requires and version and not SpecifierSet(requires).contains(version, prereleases=True):
+    if not requires or not version:
+        return
+    from packaging.specifiers import SpecifierSet
+
+    if not SpecifierSet(requires).contains(version, prereleases=True):
         raise EvaluatorError(
             "metadata", f"requires-python is {requires!r}, but sandbox {sandbox!r} has Python {version}. Loosen it, or choose another sandbox."
         )
 
 
 def _check_imports(imports: Sequence[Import], dependencies: Sequence[str]) -> None:
-    declared = {canonicalize_name(Requirement(text).name) for text in dependencies}
+    declared = _declared(dependencies)
     wanted = [found for found in imports if not found.standard and not found.optional]
     for found in wanted:
         if found.module.startswith("."):
@@ -94,13 +96,26 @@ def _check_imports(imports: Sequence[Import], dependencies: Sequence[str]) -> No
         )
 
 
+def _declared(dependencies: Sequence[str]) -> set[str]:
+    if not dependencies:
+        return set()
+    from packaging.requirements import Requirement
+
+    return {_canonical(Requirement(text).name) for text in dependencies}
+
+
+def _canonical(name: str) -> str:
+    """The form in which two spellings of a package's name are the same (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def provider(module: str) -> str:
     """The package that one installs to import the module."""
     parts = module.split(".")
     for size in range(len(parts), 0, -1):
         if (known := _PROVIDERS.get(".".join(parts[:size]))) is not None:
             return known
-    return str(canonicalize_name(parts[0]))
+    return _canonical(parts[0])
 
 
 def _may_provide(module: str, packages: set[str]) -> bool:
@@ -110,7 +125,7 @@ def _may_provide(module: str, packages: set[str]) -> bool:
     `google.cloud`), or one we have no opinion about, is given the benefit of the doubt: the import itself will tell.
     """
     known = set(_PROVIDERS.values())
-    root = canonicalize_name(module.partition(".")[0])
+    root = _canonical(module.partition(".")[0])
     return any(package.startswith(root) or package not in known for package in packages)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from evalcell.errors import EvaluatorError, UsageError
-from evalcell.manifest import Manifest, read
+from evalcell.manifest import Manifest
 from evalcell.output import Output
 from evalcell_sandboxes import (
     Crashed,
@@ -102,6 +102,8 @@ def _manifest(description: Description) -> Manifest:
         return Manifest()
     if block.table is None:
         raise EvaluatorError("metadata", f"The metadata block on line {block.line} cannot be read: {block.error}.")
+    from evalcell.blocks import read  # pydantic is slow to import, and most files have no block
+
     return read(block.table, block.line)
 
 

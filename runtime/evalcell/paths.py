@@ -48,6 +48,8 @@ class Path:
     def __init__(self, text: str) -> None:
         self.text = text
         self._steps = _parse(text)
+        self.field = self._steps[0] if len(self._steps) == 1 and isinstance(self._steps[0], str) else None
+        """The name of the field that the path comes down to, as most do; None where it goes further."""
         self._many = next((n for n, step in enumerate(self._steps) if isinstance(step, slice) or step is Each), None)
 
     def __repr__(self) -> str:

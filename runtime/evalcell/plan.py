@@ -1,16 +1,10 @@
-"""Everything that decides the result of a run, settled before the first row."""
-
-from dataclasses import dataclass
+"""Everything that decides the result of a run, as a value that can be sent to a lane."""
 
 from msgspec import Struct
 
-from evalcell.binding import Binding, bind
-from evalcell.choice import Choice, check_python, choose
-from evalcell.evaluator import Evaluator, program_digest, version_digest
+from evalcell.binding import Binding
 from evalcell.output import Output
-from evalcell.paths import Path
-from evalcell.settings import Operator, Settings, settle
-from evalcell_sandboxes import Confinement, Program, Sandbox, SandboxUnavailable, sandbox
+from evalcell_sandboxes import Confinement, Program
 
 
 class Plan(Struct, frozen=True):
@@ -24,62 +18,3 @@ class Plan(Struct, frozen=True):
     bindings: tuple[Binding, ...]
     output: Output
     id_path: str | None = None
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A plan with how it came about."""
-
-    plan: Plan
-    choice: Choice
-    settings: Settings
-    sandbox: Sandbox
-
-
-def choose_sandbox(evaluator: Evaluator, operator: Operator) -> tuple[Choice, Sandbox]:
-    """The sandbox for the evaluator, made but not started.
-
-    Raises:
-        EvaluatorError: No sandbox can run it.
-        SandboxUnavailable: The one that could is not to be had here.
-    """
-    manifest = evaluator.manifest
-    choice = choose(evaluator.description, manifest.dependencies, operator.sandbox or manifest.sandbox)
-    wall = sandbox(choice.sandbox)
-    check_python(manifest.requires_python, choice.sandbox, wall.python)
-    if reason := wall.unavailable_reason():
-        raise SandboxUnavailable(choice.sandbox, reason)
-    return choice, wall
-
-
-def make_plan(evaluator: Evaluator, operator: Operator, *, started_ns: int, seed: int = 0, id_path: str | None = None) -> Planned:
-    """Settles everything about a run of the evaluator.
-
-    Raises:
-        EvaluatorError: The file cannot be run.
-        UsageError: A flag makes no sense.
-        SandboxUnavailable: The sandbox it needs is not to be had here.
-    """
-    settings = settle(evaluator.manifest, operator)
-    bindings = bind(evaluator.evaluate, settings.bind, settings.set)
-    if id_path is not None:
-        Path(id_path)
-    choice, wall = choose_sandbox(evaluator, operator)
-    program = program_digest(evaluator.program, wall.guest_identity(), settings.isolation)
-    plan = Plan(
-        evaluator=evaluator.source.name,
-        version=version_digest(program, settings.output, settings.set, settings.limits),
-        sandbox=choice.sandbox,
-        program=evaluator.program,
-        confinement=Confinement(
-            limits=settings.limits,
-            isolation=settings.isolation,
-            network=settings.network,
-            seed=seed,
-            clock_start_ns=started_ns,
-        ),
-        bindings=bindings,
-        output=settings.output,
-        id_path=id_path,
-    )
-    return Planned(plan, choice, settings, wall)

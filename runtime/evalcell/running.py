@@ -7,9 +7,9 @@ from pathlib import Path
 
 from msgspec import structs
 
-from evalcell.engine import Engine
+from evalcell.engine.engine import Engine
 from evalcell.evaluator import Evaluator, Source, read_source, understand
-from evalcell.plan import Planned, make_plan
+from evalcell.planning import Planned, make_plan
 from evalcell.settings import Operator
 from evalcell_sandboxes import Language, Limits, Progress, SandboxUnavailable, sandbox, silent
 
@@ -47,10 +47,18 @@ def ready(
     source = read_source(path, limits)
     parser = _prepare_parser(source, progress)
     with Engine(lanes) as engine:
-        evaluator = understand(source, engine.describe(source.text, limits, parser))
+        description = engine.describe(source.text, limits, parser)
+        _import_what_comes_next(source)
+        evaluator = understand(source, description())
         planned = make_plan(evaluator, operator, started_ns=started_ns, seed=seed, id_path=id_path)
         planned.sandbox.prepare(planned.plan.program, progress)
         yield Ready(evaluator, planned, engine)
+
+
+def _import_what_comes_next(source: Source) -> None:
+    """The first lane takes a while to start: a good time for slow imports, if it looks as if they were needed."""
+    if "# /// script" in source.text:
+        import evalcell.blocks  # noqa: F401
 
 
 def _prepare_parser(source: Source, progress: Progress) -> str:

@@ -45,6 +45,8 @@ def scores_of(value: Any, output: Output) -> list[Score]:
         InvalidResult: It holds none, or one that the output configuration does not allow.
     """
     scores = [_configured(score, output) for score in _read(value)]
+    if len(scores) == 1:
+        return scores
     names = [score.name for score in scores]
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -55,18 +57,18 @@ def scores_of(value: Any, output: Output) -> list[Score]:
 
 def _read(value: Any) -> list[Score]:
     match value:
-        case None:
-            raise InvalidResult("evaluate returned None: did you forget return? (For a row without a score, return {'score': None}.)")
         case bool():
             return [Score(score=float(value), passed=value)]
         case int() | float():
-            return [Score(score=_number(value, "a score"))]
+            return [Score(score=_number(value, "the score"))]
         case str():
             return [Score(label=value)]
         case dict():
             return _read_dict(value)
         case list():
             return _read_list(value)
+        case None:
+            raise InvalidResult("evaluate returned None: did you forget return? (For a row without a score, return {'score': None}.)")
     raise InvalidResult(f"evaluate returned {_shown(value)}, which is no score")
 
 
@@ -169,7 +171,7 @@ def _number(value: Any, what: str) -> float:
 
 def _configured(score: Score, output: Output) -> Score:
     """The score held against the output configuration."""
-    if score.skipped:
+    if score.skipped or (output.kind == "freeform" and output.threshold is None):
         return score
     number = score.score
     if output.kind == "categorical":

@@ -74,7 +74,7 @@ def settle(manifest: Manifest, operator: Operator) -> Settings:
     sources["network"] = BLOCK if manifest.network else DEFAULT
     sources["output"] = BLOCK if manifest.output else DEFAULT
     bind, literals = _bindings(manifest, operator, sources)
-    output = manifest.output.configuration() if manifest.output else Output()
+    output = manifest.output or Output()
     return Settings(limits, isolation, Network.NONE, output, bind, literals, sources)
 
 
@@ -95,7 +95,7 @@ def _refuse_ungranted(manifest: Manifest, operator: Operator) -> None:
 
 
 def _limits(manifest: Manifest, operator: Operator, sources: dict[str, str]) -> Limits:
-    asked = manifest.limits.model_dump(exclude_none=True)
+    asked = manifest.limits
     for name, value in asked.items():
         if value > getattr(MAXIMUM, name) and name not in operator.limits:
             raise EvaluatorError(

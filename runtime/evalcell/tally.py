@@ -15,7 +15,14 @@ class Moments(Struct):
     most: float = -math.inf
 
     def add(self, value: float) -> None:
-        self.merge(Moments(1, value, 0.0, value, value))
+        self.count += 1
+        apart = value - self.mean
+        self.mean += apart / self.count
+        self.squares += apart * (value - self.mean)
+        if value < self.least:
+            self.least = value
+        if value > self.most:
+            self.most = value
 
     def merge(self, other: "Moments") -> None:
         if not other.count:

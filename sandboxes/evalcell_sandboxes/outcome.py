@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 
-class Usage(Struct, frozen=True):
+class Usage(Struct, frozen=True, gc=False):
     """What one call used. `wall_seconds` includes time slept on a virtual clock.
 
     `memory_bytes` is the peak of the sandbox's memory; None where the platform does not tell.
@@ -14,19 +14,19 @@ class Usage(Struct, frozen=True):
     memory_bytes: int | None = None
 
 
-class _Outcome(Struct, frozen=True, kw_only=True, tag=True):
+class _Outcome(Struct, frozen=True, kw_only=True, tag=True, gc=False):
     stdout: str = ""
     stderr: str = ""
     usage: Usage = Usage()
 
 
-class Returned(_Outcome, frozen=True, kw_only=True):
+class Returned(_Outcome, frozen=True, kw_only=True, gc=False):
     """The call came back with a value, as JSON text that nobody has looked into yet."""
 
     value: bytes
 
 
-class Raised(_Outcome, frozen=True, kw_only=True):
+class Raised(_Outcome, frozen=True, kw_only=True, gc=False):
     """The guest's code raised. The traceback holds the user's own lines only."""
 
     exception: str
@@ -34,20 +34,20 @@ class Raised(_Outcome, frozen=True, kw_only=True):
     traceback: str = ""
 
 
-class Exceeded(_Outcome, frozen=True, kw_only=True):
+class Exceeded(_Outcome, frozen=True, kw_only=True, gc=False):
     """The call used up one of its limits; `limit` is the name of a field of `Limits`, or "stack"."""
 
     limit: str
     message: str
 
 
-class Crashed(_Outcome, frozen=True, kw_only=True):
+class Crashed(_Outcome, frozen=True, kw_only=True, gc=False):
     """The process or instance that held the guest's code died of what the code did."""
 
     message: str
 
 
-class Invalid(_Outcome, frozen=True, kw_only=True):
+class Invalid(_Outcome, frozen=True, kw_only=True, gc=False):
     """The call came back with something that cannot be carried out of the sandbox."""
 
     message: str

@@ -10,6 +10,7 @@ import click
 
 from evalcell.cli.check import check
 from evalcell.cli.run import run
+from evalcell.cli.text import printable
 from evalcell.errors import EvalcellError, EvaluatorError
 from evalcell.version import __version__
 from evalcell_sandboxes import SandboxError, SandboxUnavailable
@@ -73,9 +74,9 @@ def _fail(error: BaseException, message: str, code: int, *, as_json: bool) -> in
     if as_json:
         click.echo(json.dumps({"error": {"kind": _kind(error), "message": message, "notes": notes}}))
         return code
-    click.echo(f"{click.style('error:', fg='red', bold=True)} {message}", err=True)
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {printable(message, lines=True)}", err=True)
     if isinstance(error, EvaluatorError) and error.traceback:
-        click.echo(error.traceback.rstrip(), err=True)
+        click.echo(printable(error.traceback.rstrip(), lines=True), err=True)
     for note in notes:
         click.echo(note, err=True)
     return code

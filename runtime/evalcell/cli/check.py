@@ -14,15 +14,13 @@ from evalcell import datasets, records
 from evalcell.binding import Binding
 from evalcell.cli.options import evaluator_options, operator_of
 from evalcell.cli.screen import Screen
+from evalcell.cli.text import printable, shown
 from evalcell.datasets import Row
 from evalcell.engine.rows import RowWork
 from evalcell.records import Error
 from evalcell.running import Ready, ready
 from evalcell.settings import DEFAULT, Settings
 from evalcell_sandboxes import Limits
-
-_SHOWN_CHARACTERS = 400
-
 
 @click.command(short_help="Say how an evaluator would run; with --data, try it.")
 @evaluator_options
@@ -115,7 +113,7 @@ def _show(report: dict[str, Any], tries: list[dict[str, Any]]) -> None:
     for parameter in report["parameters"]:
         console.print(f"  parameter   {_bound(parameter)}", markup=False)
     for name, setting in report["settings"].items():
-        console.print(f"  {name:<25} {_plain(setting['value'])}  ({setting['source']})", markup=False)
+        console.print(f"  {name:<25} {shown(setting['value'])}  ({setting['source']})", markup=False)
     for hook in report["ignored"]:
         console.print(f"  not called  {hook}: this version of evalcell calls evaluate alone", markup=False)
     for item in tries:
@@ -124,7 +122,7 @@ def _show(report: dict[str, Any], tries: list[dict[str, Any]]) -> None:
 
 def _bound(parameter: dict[str, Any]) -> str:
     if "path" not in parameter:
-        return f"{parameter['name']} = {_plain(parameter['value'])}  ({parameter['source']})"
+        return f"{parameter['name']} = {shown(parameter['value'])}  ({parameter['source']})"
     optional = "" if parameter["required"] else ", or its default"
     return f"{parameter['name']} <- {parameter['path']}{optional}  ({parameter['source']})"
 
@@ -132,22 +130,17 @@ def _bound(parameter: dict[str, Any]) -> str:
 def _show_try(console: Any, item: dict[str, Any]) -> None:
     console.print(f"\n[bold]row {item['row']}[/bold]")
     for name, value in (item["inputs"] or {}).items():
-        console.print(f"  {name} = {_plain(value)}", markup=False)
+        console.print(f"  {name} = {shown(value)}", markup=False)
     for record in item["records"]:
         error = record["error"]
         if error is not None:
-            console.print(f"  {record['status']}: {error['kind']}: {error['message']}", markup=False)
+            console.print(f"  {record['status']}: {error['kind']}: {shown(error['message'])}", markup=False)
             if error["traceback"]:
-                console.print(error["traceback"].rstrip(), markup=False)
+                console.print(printable(error["traceback"].rstrip(), lines=True), markup=False)
         else:
             kept = {key: record[key] for key in ("score", "label", "passed", "explanation", "metadata") if record[key] is not None}
-            console.print(f"  {record['status']}: {record['name']} {_plain(kept)}", markup=False)
+            console.print(f"  {record['status']}: {shown(record['name'])} {shown(kept)}", markup=False)
     first = item["records"][0]
     for stream in ("stdout", "stderr"):
         if first[stream]:
-            console.print(f"  {stream}: {_plain(first[stream])}", markup=False)
-
-
-def _plain(value: Any) -> str:
-    text = value if isinstance(value, str) and value.isprintable() else json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]} ... ({len(text):,} characters)"
+            console.print(f"  {stream}: {shown(first[stream])}", markup=False)

@@ -13,9 +13,9 @@ from evalcell.binding import missing_in
 from evalcell.cli.options import cores, evaluator_options, operator_of
 from evalcell.cli.screen import Screen
 from evalcell.datasets import Row
-from evalcell.engine import Finished
+from evalcell.engine.engine import Finished
 from evalcell.errors import DatasetError, UsageError
-from evalcell.plan import Planned
+from evalcell.planning import Planned
 from evalcell.running import ready
 from evalcell.summary import Summary
 
@@ -88,7 +88,9 @@ def run(
     if as_json:
         click.echo(summary.to_json(out))
     else:
-        screen.show(summary, out)
+        from evalcell.cli.report import show
+
+        show(summary, out)
     return 1 if summary.tally.failed and not allow_failures else 0
 
 

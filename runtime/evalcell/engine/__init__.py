@@ -1,5 +1,1 @@
 """Runs a plan over rows in worker processes: lanes, pooling, retries and accounting, once for every sandbox."""
-
-from evalcell.engine.engine import Engine, Finished
-
-__all__ = ["Engine", "Finished"]

@@ -11,7 +11,7 @@ the one that kills: a row that takes a lane down while it is alone is `crashed`,
 import selectors
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import NamedTuple
@@ -58,6 +58,7 @@ _MOST_HELD_BYTES = 32 * 1024**2
 _GRACE_SECONDS = 30.0
 """How much longer than its limits allow a lane may stay silent before it counts as dead."""
 _MOST_FAILED_STARTS = 3
+_LANE_START_SECONDS = 0.3
 
 
 class Finished(NamedTuple):
@@ -132,6 +133,7 @@ class Engine(AbstractContextManager["Engine"]):
         self._waiting: deque[_Span] = deque()
         self._batch_rows = 1
         self._failed_starts = 0
+        self._rows_started = 0.0
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for lane in self._lanes:
@@ -140,24 +142,15 @@ class Engine(AbstractContextManager["Engine"]):
         self._selector.close()
 
     # -- before the rows ------------------------------------------------------------------------------------------
-    def describe(self, source: str, limits: Limits, sandbox: str) -> Description | SyntaxProblem | Exceeded | Crashed:
-        """Parses a source in a lane, so that no bytes of it are looked into in this process.
+    def describe(self, source: str, limits: Limits, sandbox: str) -> Callable[[], Description | SyntaxProblem | Exceeded | Crashed]:
+        """Has a source parsed in a lane, so that no bytes of it are looked into in this process.
 
-        Raises:
-            SandboxUnavailable, SandboxFault: The sandbox could not do it.
+        Gives a function that waits for the answer, so that the caller can do something useful meanwhile. It raises
+        `SandboxUnavailable` or `SandboxFault` when the sandbox could not do it.
         """
-        lane = self._lanes[0] if self._lanes else self._start_lane()
-        match lane.process.ask(Describe(source, limits, sandbox), limits.load_seconds + _GRACE_SECONDS):
-            case Described(description):
-                return description
-            case SyntaxFailed(problem):
-                return problem
-            case NotDescribed(outcome):
-                return outcome
-            case Faulted() as fault:
-                raise _error_of(fault)
-            case other:
-                raise SandboxFault(f"A worker process gave an answer nobody asked for: {type(other).__name__}.")
+        lane = self._start_lane()
+        lane.process.send(Describe(source, limits, sandbox))
+        return lambda: _description(lane.process.answer(limits.load_seconds + _GRACE_SECONDS))
 
     def open(self, plan: Plan) -> Opened:
         """Loads the plan's program in the first lane.
@@ -172,7 +165,8 @@ class Engine(AbstractContextManager["Engine"]):
             lane = self._lanes[0] if self._lanes else self._start_lane()
             seconds = plan.confinement.limits.load_seconds + _GRACE_SECONDS
             try:
-                answer = lane.process.ask(Open(plan), seconds)
+                lane.process.send(Open(plan))
+                answer = lane.process.answer(seconds)
             except SandboxFault:
                 self._drop(lane)
                 self._count_failed_start()
@@ -204,6 +198,7 @@ class Engine(AbstractContextManager["Engine"]):
             DatasetError: The rows cannot be read on. What was given out stands.
         """
         exhausted = False
+        self._rows_started = time.monotonic()
         while True:
             while not exhausted and self._has_room():
                 batch = self._read_batch(rows)
@@ -253,11 +248,15 @@ class Engine(AbstractContextManager["Engine"]):
                 if not lane.process.send(Work(span.rows())):
                     self._bury(lane, None)
                     break
-        starting = any(not lane.ready for lane in self._lanes)
-        if self._waiting and len(self._lanes) < self._most_lanes and not starting:
+        if self._waiting and len(self._lanes) < self._most_lanes and self._worth_another_lane():
             assert self._plan is not None
             lane = self._start_lane()
             lane.process.send(Open(self._plan))
+
+    def _worth_another_lane(self) -> bool:
+        """One lane starts at a time, and a second one only when the run has lasted as long as its start would take."""
+        starting = any(not lane.ready for lane in self._lanes)
+        return not starting and (not self._lanes or time.monotonic() - self._rows_started > _LANE_START_SECONDS)
 
     def _may_take(self, lane: _Lane) -> bool:
         """A row that is suspected of killing lanes is given to a lane that holds nothing else."""
@@ -346,8 +345,9 @@ class Engine(AbstractContextManager["Engine"]):
             error = Error("crashed", "the worker process died on this row, twice")
         else:
             error = Error("infrastructure", f"the sandbox failed on this row, twice: {fault}")
-        lines, tally = self._work.failed(row, self._work.bind(row).id, error)
-        span.batch.fill(span.start, Done([lines], tally))
+        lines = self._work.failed(row, self._work.bind(row).id, error)
+        self._work.tally.rows += 1
+        span.batch.fill(span.start, Done([lines], self._work.take_tally()))
 
     def _bury_the_silent(self) -> None:
         assert self._plan is not None
@@ -361,6 +361,17 @@ class Engine(AbstractContextManager["Engine"]):
         self._failed_starts += 1
         if self._failed_starts >= _MOST_FAILED_STARTS:
             raise SandboxFault(f"Worker processes die before they are ready, {self._failed_starts} times in a row.{how}")
+
+
+def _description(answer: FromLane) -> Description | SyntaxProblem | Exceeded | Crashed:
+    match answer:
+        case Described(description):
+            return description
+        case SyntaxFailed(problem):
+            return problem
+        case NotDescribed(outcome):
+            return outcome
+    raise _error_of(answer)
 
 
 def _error_of(answer: FromLane) -> SandboxUnavailable | SandboxFault:

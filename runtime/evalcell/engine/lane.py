@@ -6,6 +6,7 @@ It is started with an environment of a few fixed names and talks over one inheri
 a thread that does nothing but read sees the connection close, even while guest code is running.
 """
 
+import gc
 import os
 import queue
 import resource
@@ -20,7 +21,6 @@ from contextlib import ExitStack
 from evalcell.engine import protocol
 from evalcell.engine.protocol import Describe, Described, Done, Faulted, NotDescribed, Open, Opened, SyntaxFailed, ToLane, Work
 from evalcell.engine.rows import RowWork
-from evalcell.tally import Tally
 from evalcell_sandboxes import (
     Description,
     Returned,
@@ -76,19 +76,18 @@ class Lane:
         """Runs the rows. What is done goes out at least every fifth of a second, so that little is lost and all is seen."""
         assert self._session is not None
         assert self._work is not None
-        pending = Done([], Tally())
+        work, rows, malformed = self._work, [], []
         size, flushed = 0, time.monotonic()
-        for lines, tally, malformed in self._work.run(self._session, message.rows):
-            pending.rows.append(lines)
-            pending.tally.merge(tally)
-            if malformed is not None:
-                pending.malformed.append(malformed)
+        for lines, problem in work.run(self._session, message.rows):
+            rows.append(lines)
+            if problem is not None:
+                malformed.append(problem)
             size += len(lines)
             if size > _FLUSH_BYTES or time.monotonic() - flushed > _FLUSH_SECONDS:
-                self._send(pending)
-                pending, size, flushed = Done([], Tally()), 0, time.monotonic()
-        if pending.rows:
-            self._send(pending)
+                self._send(Done(rows, work.take_tally(), malformed))
+                rows, malformed, size, flushed = [], [], 0, time.monotonic()
+        if rows:
+            self._send(Done(rows, work.take_tally(), malformed))
 
     def _send(self, message: protocol.FromLane) -> None:
         protocol.send(self._connection, message)
@@ -107,6 +106,8 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to act on
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the rows
     connection = socket.socket(fileno=descriptor)
+    gc.freeze()  # rows make no cycles to speak of: collect seldom, and never walk what was imported
+    gc.set_threshold(100_000)
     inbox: queue.SimpleQueue[ToLane] = queue.SimpleQueue()
     threading.Thread(target=_read_forever, args=(connection, inbox), name="evalcell-inbox", daemon=True).start()
     with ExitStack() as stack:

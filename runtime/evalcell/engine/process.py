@@ -55,18 +55,17 @@ class LaneProcess:
         self.heard = time.monotonic()
         return None if bodies is None else [protocol.decode_from_lane(body) for body in bodies]
 
-    def ask(self, message: ToLane, seconds: float) -> FromLane:
-        """Sends a message and waits for its one answer.
+    def answer(self, seconds: float) -> FromLane:
+        """Waits for the one answer to what was sent last.
 
         Raises:
             SandboxFault: The lane died, or stayed silent for longer than that.
         """
         self.connection.settimeout(seconds)
         try:
-            if self.send(message):
-                while (answers := self.receive()) is not None:
-                    if answers:
-                        return answers[0]
+            while (answers := self.receive()) is not None:
+                if answers:
+                    return answers[0]
         except TimeoutError:
             self.kill()
             raise SandboxFault(f"A worker process did not answer within {seconds:g} s.") from None

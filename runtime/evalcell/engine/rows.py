@@ -18,6 +18,7 @@ from evalcell_sandboxes import Crashed, Exceeded, Invalid, Outcome, Raised, Retu
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _value = msgspec.json.Decoder().decode
+_text_or_integer = msgspec.json.Decoder(str | int).decode
 
 
 class Ready(NamedTuple):
@@ -37,17 +38,24 @@ class RowWork:
         self._binder = Binder(plan.bindings)
         self._id_path = Path("id" if plan.id_path is None else plan.id_path)
         self._id_required = plan.id_path is not None
+        self.tally = Tally()
 
-    def run(self, session: Session, rows: Sequence[Row]) -> Iterator[tuple[bytes, Tally, str | None]]:
-        """For each row its record lines, what it adds to the tally, and why it was malformed if it was."""
+    def run(self, session: Session, rows: Sequence[Row]) -> Iterator[tuple[bytes, str | None]]:
+        """For each row its record lines, and why it was malformed if it was. `tally` counts along."""
         ready = [self.bind(row) for row in rows]
         outcomes = session.run([item.arguments for item in ready if isinstance(item.arguments, bytes)])
         for item in ready:
             if isinstance(item.arguments, Error):
-                lines, tally = self.failed(item.row, item.id, item.arguments)
+                lines = self.failed(item.row, item.id, item.arguments)
             else:
-                lines, tally = self._scored(item, next(outcomes))
-            yield lines, tally, item.malformed
+                lines = self._scored(item, next(outcomes))
+            self.tally.rows += 1
+            yield lines, item.malformed
+
+    def take_tally(self) -> Tally:
+        """What was counted since the last call."""
+        taken, self.tally = self.tally, Tally()
+        return taken
 
     def bind(self, row: Row) -> Ready:
         """Makes a row's arguments, or the `binding` error that says why there are none."""
@@ -73,16 +81,17 @@ class RowWork:
         if isinstance(found, Missing):
             return None
         try:
-            return msgspec.json.decode(found, type=str | int)
+            return _text_or_integer(found)
         except msgspec.DecodeError:
             return None
 
-    def failed(self, row: Row, identity: str | int, error: Error, outcome: Outcome | None = None) -> tuple[bytes, Tally]:
+    def failed(self, row: Row, identity: str | int, error: Error, outcome: Outcome | None = None) -> bytes:
         """The record of a row without a score."""
-        record = self._record(row, identity, None, outcome, status="failed", error=error)
-        return records.encode(record) + b"\n", Tally(rows=1, failures={_failure_name(error): 1})
+        failures, name = self.tally.failures, _failure_name(error)
+        failures[name] = failures.get(name, 0) + 1
+        return records.encode(self._record(row, identity, Score(), outcome, "failed", error)) + b"\n"
 
-    def _scored(self, item: Ready, outcome: Outcome) -> tuple[bytes, Tally]:
+    def _scored(self, item: Ready, outcome: Outcome) -> bytes:
         error = _error_of(outcome)
         if error is None and isinstance(outcome, Returned):
             try:
@@ -94,17 +103,17 @@ class RowWork:
         assert error is not None
         return self.failed(item.row, item.id, error, outcome)
 
-    def _scores(self, item: Ready, outcome: Outcome, scores: list[Score]) -> tuple[bytes, Tally]:
-        tally = Tally(rows=1)
-        lines = []
+    def _scores(self, item: Ready, outcome: Outcome, scores: list[Score]) -> bytes:
+        lines = b""
         for score in scores:
-            record = self._record(item.row, item.id, score, outcome, status="skipped" if score.skipped else "scored")
-            lines.append(records.encode(record))
-            _count(tally, record)
-        return b"\n".join(lines) + b"\n", tally
+            record = self._record(item.row, item.id, score, outcome, "skipped" if score.skipped else "scored")
+            lines += records.encode(record) + b"\n"
+            _count(self.tally, record)
+        return lines
 
-    def _record(self, row: Row, identity: str | int, score: Score | None, outcome: Outcome | None, **rest: object) -> Record:
-        score = score or Score()
+    def _record(
+        self, row: Row, identity: str | int, score: Score, outcome: Outcome | None, status: records.Status, error: Error | None = None
+    ) -> Record:
         return Record(
             row=row.index,
             id=identity,
@@ -112,15 +121,16 @@ class RowWork:
             name=score.name or self._plan.evaluator,
             version=self._plan.version,
             sandbox=self._plan.sandbox,
+            status=status,
             score=score.score,
             label=score.label,
             passed=score.passed,
             explanation=score.explanation,
             metadata=score.metadata,
+            error=error,
             stdout=outcome.stdout if outcome else "",
             stderr=outcome.stderr if outcome else "",
             usage=outcome.usage if outcome else None,
-            **rest,  # type: ignore[arg-type]
         )
 
 

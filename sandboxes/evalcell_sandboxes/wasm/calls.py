@@ -7,24 +7,33 @@ keeps the argument array and the result slot between calls and only fills them i
 
 import ctypes
 from ctypes import byref
+from typing import Any
 
 from wasmtime import Store, WasmtimeError, _ffi
 from wasmtime.component import ExportIndex, Instance
 
-_BYTES = ctypes.POINTER(ctypes.c_uint8)
+
+
+class _Text(ctypes.Structure):
+    """wasmtime's view of a string, with a pointer type that Python bytes can be assigned to."""
+
+    _fields_ = (("size", ctypes.c_size_t), ("data", ctypes.c_char_p))
 
 
 class Export:
-    """One exported function of one instance, `(string | u64, ...) -> string`."""
+    """One exported function of one instance, which takes the given kinds of arguments and gives back a string."""
 
-    def __init__(self, store: Store, instance: Instance, index: ExportIndex, parameters: int) -> None:
+    def __init__(self, store: Store, instance: Instance, index: ExportIndex, parameters: "tuple[type[bytes] | type[int], ...]") -> None:
         function = instance.get_func(store, index)
         if function is None:
             raise WasmtimeError("the guest image lacks an export")
         self._function = function
-        self._context = store._context()
-        self._arguments = (_ffi.wasmtime_component_val_t * parameters)()
+        self._arguments = (_ffi.wasmtime_component_val_t * len(parameters))()
+        self._slots = [_slot(value, kind) for value, kind in zip(self._arguments, parameters, strict=True)]
         self._result = _ffi.wasmtime_component_val_t()
+        self._result_pointer = byref(self._result)
+        self._answer = self._result.of.string
+        self._call = (byref(function._func), store._context(), self._arguments, len(parameters), self._result_pointer, 1)
 
     def __call__(self, *arguments: bytes | int) -> bytes:
         """Calls the function. Strings are given and returned as UTF-8, which the caller vouches for.
@@ -33,20 +42,23 @@ class Export:
             WasmtimeError: The call trapped. The instance can never be entered again.
         """
         # wasmtime copies the arguments during the call; `arguments` keeps the bytes alive until then.
-        for slot, argument in zip(self._arguments, arguments, strict=True):
-            if isinstance(argument, int):
-                slot.kind = _ffi.WASMTIME_COMPONENT_U64
-                slot.of.u64 = argument
+        for slot, argument in zip(self._slots, arguments, strict=True):
+            if isinstance(argument, bytes):
+                slot.size, slot.data = len(argument), argument
             else:
-                slot.kind = _ffi.WASMTIME_COMPONENT_STRING
-                slot.of.string.size = len(argument)
-                slot.of.string.data = ctypes.cast(ctypes.c_char_p(argument), _BYTES)
-        error = _ffi.wasmtime_component_func_call(
-            byref(self._function._func), self._context, self._arguments, len(arguments), byref(self._result), 1
-        )
+                slot.u64 = argument
+        error = _ffi.wasmtime_component_func_call(*self._call)
         if error:
             raise WasmtimeError._from_ptr(error)
-        text = self._result.of.string
-        answer = ctypes.string_at(text.data, text.size)
-        _ffi.wasmtime_component_val_delete(byref(self._result))
+        answer = ctypes.string_at(self._answer.data, self._answer.size)
+        _ffi.wasmtime_component_val_delete(self._result_pointer)
         return answer
+
+
+def _slot(value: "_ffi.wasmtime_component_val_t", kind: "type[bytes] | type[int]") -> Any:
+    """Where an argument of that kind is written, inside the C value."""
+    if kind is int:
+        value.kind = _ffi.WASMTIME_COMPONENT_U64
+        return value.of
+    value.kind = _ffi.WASMTIME_COMPONENT_STRING
+    return _Text.from_buffer(value.of.string)

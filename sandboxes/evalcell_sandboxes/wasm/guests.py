@@ -15,8 +15,13 @@ from evalcell_sandboxes.wasm.failure import outcome_of_trap
 from evalcell_sandboxes.wasm.host import World, link
 from evalcell_sandboxes.wasm.memory import LinearMemory
 
-_EXPORTS = {"describe": 1, "load": 2, "run": 2, "hook": 2}
-"""What the guest exports, each with how many arguments it takes."""
+_EXPORTS: "dict[str, tuple[type[bytes] | type[int], ...]]" = {
+    "describe": (bytes,),
+    "load": (bytes, bytes),
+    "run": (bytes, int),
+    "hook": (bytes, bytes),
+}
+"""What the guest exports, each with the arguments it takes."""
 
 
 class Guest:
@@ -32,6 +37,7 @@ class Guest:
         self._store: Store | None = None
         self._instance: Instance | None = None
         self._exports: dict[str, Export] = {}
+        self._budgets = {name: _budget(getattr(limits, name)) for name in limits.__struct_fields__ if name.endswith("_seconds")}
         self.usage = Usage()
 
     @property
@@ -51,8 +57,9 @@ class Guest:
         self.close()
         store = Store(running_engine())
         store.set_limits(memory_size=self._limits.memory_bytes)
-        store.set_epoch_deadline(_ticks(self._limits.load_seconds))
+        store.set_epoch_deadline(self._budgets["load_seconds"][1])
         self._world.reset()
+        self._memory.forget()
         try:
             self._instance = self._linker.instantiate(store, self._component)
         except WasmtimeError as error:
@@ -63,12 +70,12 @@ class Guest:
     def call(self, name: str, *arguments: bytes | int, seed: int, limit: str) -> bytes | Exceeded | Crashed:
         """Calls an export. The instance is thrown away when the call does not come back."""
         assert self._store is not None, "call before renew"
-        seconds: float = getattr(self._limits, limit)
-        self._world.begin(seed, sleep_budget_ns=int(seconds * 1e9))
-        self._store.set_epoch_deadline(_ticks(seconds))
+        seconds, ticks, nanoseconds = self._budgets[limit]
+        self._world.begin(seed, nanoseconds)
+        self._store.set_epoch_deadline(ticks)
         wall, cpu = time.perf_counter(), time.thread_time()
         try:
-            answer = self._export(name)(*arguments)
+            answer = (self._exports.get(name) or self._export(name))(*arguments)
         except WasmtimeError as error:
             usage = self._usage(wall, cpu)
             self.close()
@@ -76,16 +83,15 @@ class Guest:
         self.usage = self._usage(wall, cpu)
         return answer
 
-    def take_output(self) -> tuple[bytes, bytes]:
-        """What went to the raw descriptors, past `sys.stdout`."""
-        return self._world.take_output()
+    def take_output(self) -> tuple[bytes, bytes] | None:
+        """What went to the raw descriptors, past `sys.stdout`; None for most calls."""
+        return self._world.take_output() if self._world.wrote else None
 
     def _export(self, name: str) -> Export:
-        if name not in self._exports:
-            index, store, instance = self._indexes[name], self._store, self._instance
-            if index is None or store is None or instance is None:
-                raise SandboxFault(f"The guest image has no export {name!r}.")
-            self._exports[name] = Export(store, instance, index, _EXPORTS[name])
+        index, store, instance = self._indexes[name], self._store, self._instance
+        if index is None or store is None or instance is None:
+            raise SandboxFault(f"The guest image has no export {name!r}.")
+        self._exports[name] = Export(store, instance, index, _EXPORTS[name])
         return self._exports[name]
 
     def _usage(self, wall: float, cpu: float) -> Usage:
@@ -96,5 +102,6 @@ class Guest:
         )
 
 
-def _ticks(seconds: float) -> int:
-    return math.ceil(seconds / TICK_SECONDS) + 1
+def _budget(seconds: float) -> tuple[float, int, int]:
+    """A time limit in seconds, in ticks of the engine's epoch, and in nanoseconds of virtual sleep."""
+    return seconds, math.ceil(seconds / TICK_SECONDS) + 1, int(seconds * 1e9)

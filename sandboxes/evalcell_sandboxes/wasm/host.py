@@ -74,14 +74,16 @@ class World:
         self.denial: str | None = None
         self._elapsed_ns = 0
         self._sleep_budget_ns = 0
-        self._random = random.Random(0)  # noqa: S311 - predictable on purpose
+        self._seed = 0
+        self._random: random.Random | None = None
         self._deadlines: dict[int, int] = {}
         self._next_pollable = 1
         self._output = {_STDOUT: bytearray(), _STDERR: bytearray()}
+        self.wrote = False
 
     def begin(self, seed: int, sleep_budget_ns: int) -> None:
         """Starts a call: its randomness, and how long it may sleep in virtual time before that is its wall limit."""
-        self._random = random.Random(seed)  # noqa: S311 - predictable on purpose
+        self._seed, self._random = seed, None  # most calls never draw, and seeding takes longer than they do
         self.slept_ns = 0
         self.denial = None
         self._sleep_budget_ns = sleep_budget_ns
@@ -89,8 +91,8 @@ class World:
     def take_output(self) -> tuple[bytes, bytes]:
         """What the guest wrote to the raw descriptors 1 and 2 since the last call."""
         taken = bytes(self._output[_STDOUT]), bytes(self._output[_STDERR])
-        if any(taken):
-            self._output = {_STDOUT: bytearray(), _STDERR: bytearray()}
+        self._output = {_STDOUT: bytearray(), _STDERR: bytearray()}
+        self.wrote = False
         return taken
 
     # -- clocks -------------------------------------------------------------------------------------------------
@@ -147,6 +149,8 @@ class World:
     def random_bytes(self, _store: object, size: int) -> bytes:
         if size > _RANDOM_BYTES:
             raise self._deny("more random bytes than the sandbox gives at once")
+        if self._random is None:
+            self._random = random.Random(self._seed)  # noqa: S311 - predictable on purpose
         return self._random.randbytes(size)
 
     def nothing(self, _store: object) -> list[Any]:
@@ -183,6 +187,7 @@ class World:
         return _STREAM_CHUNK_BYTES
 
     def write(self, _store: object, stream: int, contents: bytes) -> Variant:
+        self.wrote = True
         kept = self._output.get(stream, bytearray())
         kept += contents[: max(0, self._output_bytes - len(kept))]
         return Variant("ok")

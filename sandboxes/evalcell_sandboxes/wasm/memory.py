@@ -23,17 +23,24 @@ class LinearMemory:
     def __init__(self) -> None:
         self._base = 0
         self._known_bytes = 0
+        self._moved = True
         self._probe = _ReadProbe() if sys.platform == "linux" else None
 
     def bytes(self) -> int | None:
         """The size of the instance's memory now."""
         if self._probe is None:
             return None
-        # The end of what was known is still the end: nothing moved, nothing grew. Else look at the whole map again.
-        last, end = self._base + self._known_bytes - 1, self._base + self._known_bytes
-        if not (self._known_bytes and self._probe.readable(last) and not self._probe.readable(end)):
+        if self._moved:
+            # A new instance mostly lies where the one before it lay: its last byte is there to be read.
+            self._moved = not (self._known_bytes and self._probe.readable(self._base + self._known_bytes - 1))
+        if self._moved or self._probe.readable(self._base + self._known_bytes):
             self._locate()
+            self._moved = False
         return self._known_bytes or None
+
+    def forget(self) -> None:
+        """A new instance was made: it may lie elsewhere."""
+        self._moved = True
 
     def _locate(self) -> None:
         with open("/proc/self/maps", "rb") as maps:
@@ -57,8 +64,8 @@ class _ReadProbe:
         self._buffer = ctypes.create_string_buffer(1)
         self._here = _Range(ctypes.addressof(self._buffer), 1)
         self._there = _Range(0, 1)
-        self._pid = os.getpid()
+        self._arguments = (os.getpid(), ctypes.byref(self._here), 1, ctypes.byref(self._there), 1, 0)
 
     def readable(self, address: int) -> bool:
         self._there.base = address
-        return bool(self._read(self._pid, ctypes.byref(self._here), 1, ctypes.byref(self._there), 1, 0) == 1)
+        return bool(self._read(*self._arguments) == 1)

@@ -14,7 +14,7 @@ from evalcell_sandboxes.program import Confinement, Isolation, Program
 from evalcell_sandboxes.sandbox import Raw, Session
 from evalcell_sandboxes.wasm.guests import Guest
 
-# What a report may weigh beyond the result itself: the two streams, escaped six-fold at worst, and a traceback.
+# What a report may weigh beyond the result, the prints and the code: a message and a traceback.
 _REPORT_OVERHEAD_BYTES = 256 * 1024
 
 
@@ -50,6 +50,9 @@ class WasmSession(Session):
         self._fitted_on: bytes | None = None
         self._code = ""
         self._settings = self._make_settings()
+        # Escaping makes a byte of output six bytes of JSON at worst; compiled code is a few times its source.
+        printed = 6 * (self._limits.stdout_bytes + self._limits.stderr_bytes)
+        self._most_answer_bytes = printed + self._limits.result_bytes + 20 * len(self._source) + _REPORT_OVERHEAD_BYTES
         self._loaded = self._load()
 
     @property
@@ -77,7 +80,8 @@ class WasmSession(Session):
             ready = self._renew()
             if not isinstance(ready, Returned):
                 return ready
-        return self._call("run", row, self._seed(row), limit="wall_seconds")
+        seed = int.from_bytes(blake2b(row, digest_size=8, key=self._seed_key).digest(), "big")
+        return self._call("run", row, seed, limit="wall_seconds", seed=seed)
 
     def _renew(self) -> Outcome:
         """A new instance with the module executed, and fitted where `fit` was called."""
@@ -106,29 +110,23 @@ class WasmSession(Session):
         }
         return json.dumps(settings).encode()
 
-    def _seed(self, row: Raw) -> int:
-        return int.from_bytes(blake2b(row, digest_size=8, key=self._seed_key).digest(), "big")
-
-    def _call(self, export: str, *arguments: bytes | int, limit: str) -> Outcome:
-        seed = next((argument for argument in arguments if isinstance(argument, int)), 0)
+    def _call(self, export: str, *arguments: bytes | int, limit: str, seed: int = 0) -> Outcome:
         answer = self._guest.call(export, *arguments, seed=seed, limit=limit)
         if not isinstance(answer, bytes):
             return answer
         outcome = self._read(answer)
-        raw_stdout, raw_stderr = self._guest.take_output()
-        if raw_stdout or raw_stderr:
+        if (raw := self._guest.take_output()) is not None:
             outcome = msgspec.structs.replace(
                 outcome,
-                stdout=outcome.stdout + raw_stdout.decode("utf-8", "backslashreplace"),
-                stderr=outcome.stderr + raw_stderr.decode("utf-8", "backslashreplace"),
+                stdout=outcome.stdout + raw[0].decode("utf-8", "backslashreplace"),
+                stderr=outcome.stderr + raw[1].decode("utf-8", "backslashreplace"),
             )
         return outcome
 
     def _read(self, answer: bytes) -> Outcome:
         """Decodes a report. Anything that is not a well-formed one is a result that cannot be used."""
         usage = self._guest.usage
-        limits = self._limits
-        if len(answer) > 6 * (limits.stdout_bytes + limits.stderr_bytes) + limits.result_bytes + len(self._code) + _REPORT_OVERHEAD_BYTES:
+        if len(answer) > self._most_answer_bytes:
             return Invalid(message=f"the guest answered with {len(answer)} bytes", usage=usage)
         try:
             report = _decode_report(answer)

@@ -18,12 +18,20 @@ import waiting
 _MESSAGE_CHARACTERS = 4_000
 _TRACEBACK_CHARACTERS = 16_000
 _DEPTH = 64
+_LISTS = (list, tuple)
+_CONTAINERS = (dict, list, tuple)
 # User code may patch any of these between two rows that share state; the report is still made with the originals.
-_loads = json.loads
 _quote = json.encoder.encode_basestring_ascii
-_encode = json.JSONEncoder(allow_nan=False).encode
+# What `json.loads` and `json.dumps` come down to, without what they build anew on every call. Cycles need no markers:
+# a value is encoded only after `_too_deep` has found it shallow.
+_scan = json.JSONDecoder().scan_once
+_encode = json.encoder.c_make_encoder(None, json.JSONEncoder().default, _quote, None, ": ", ", ", False, False, False)
 _inst = random._inst  # what `random.random()` and its siblings draw from
 _reseed = _random.Random.seed
+
+
+def _loads(text: str):
+    return _scan(text, 0)[0]
 
 
 class Loaded:
@@ -120,11 +128,14 @@ def _positional_only(function) -> tuple:
 
 
 def _evaluate(arguments: str) -> str:
-    keywords = _loads(arguments)
-    positional = [keywords.pop(name, default) for name, default in _loaded.positional]
-    while positional and positional[-1] is inspect.Parameter.empty:
-        positional.pop()
-    result = _loaded.evaluate(*positional, **keywords)
+    keywords = _scan(arguments, 0)[0]
+    if _loaded.positional:
+        positional = [keywords.pop(name, default) for name, default in _loaded.positional]
+        while positional and positional[-1] is inspect.Parameter.empty:
+            positional.pop()
+        result = _loaded.evaluate(*positional, **keywords)
+    else:
+        result = _loaded.evaluate(**keywords)
     if type(result) is types.CoroutineType:
         result = waiting.finish(result)
     return _json(result)
@@ -145,7 +156,7 @@ def _json(value) -> str:
     if _too_deep(value, _DEPTH):
         raise _Unusable(f"evaluate returned a value that is nested more than {_DEPTH} levels deep")
     try:
-        text = _encode(value)
+        text = "".join(_encode(value, 0))
     except (TypeError, ValueError, RecursionError) as error:
         raise _Unusable(_unusable(value, error)) from None
     if len(text) > _loaded.result_bytes:
@@ -158,9 +169,14 @@ def _json(value) -> str:
 def _too_deep(value, room: int) -> bool:
     """Whether containers are nested deeper than `room`: encoding those would overflow the stack."""
     if isinstance(value, dict):
-        return room == 0 or any(_too_deep(item, room - 1) for item in value.values())
-    if isinstance(value, list | tuple):
-        return room == 0 or any(_too_deep(item, room - 1) for item in value)
+        value = value.values()
+    elif not isinstance(value, _LISTS):
+        return False
+    if room == 0:
+        return True
+    for item in value:  # noqa: SIM110 - a generator here would cost more than the walk
+        if isinstance(item, _CONTAINERS) and _too_deep(item, room - 1):
+            return True
     return False
 
 
@@ -219,6 +235,8 @@ def _report(action, *arguments) -> str:
         body = '{"kind":"exceeded","message":"the evaluator ran out of memory"'
     except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt are the user's own doing too
         body = _raised(error)
+    if streams.silent():
+        return body + "}"
     stdout, stderr = streams.take()
     return f'{body},"stdout":{_quote(stdout)},"stderr":{_quote(stderr)}}}'
 

@@ -10,7 +10,7 @@ class Capture(io.BufferedIOBase):
     def __init__(self, limit: int) -> None:
         super().__init__()
         self._limit = limit
-        self._kept = bytearray()
+        self.kept = bytearray()
         self._dropped = 0
 
     def writable(self) -> bool:
@@ -18,20 +18,20 @@ class Capture(io.BufferedIOBase):
 
     def write(self, data) -> int:
         size = len(data)
-        room = self._limit - len(self._kept)
+        room = self._limit - len(self.kept)
         if room > 0:
-            self._kept += bytes(data[:room])
+            self.kept += bytes(data[:room])
         self._dropped += max(0, size - room)
         return size
 
     def take(self) -> str:
         """What was written since the last call."""
-        if not self._kept:
+        if not self.kept:
             return ""
-        text = self._kept.decode("utf-8", "backslashreplace")
+        text = self.kept.decode("utf-8", "backslashreplace")
         if self._dropped:
             text += f"\n[{self._dropped} more bytes were dropped: the limit is {self._limit}]"
-        self._kept, self._dropped = bytearray(), 0
+        self.kept, self._dropped = bytearray(), 0
         return text
 
 
@@ -49,10 +49,16 @@ class Streams:
 
     def install(self) -> None:
         """Points the interpreter's streams here. A row may have replaced or closed them, so before every row."""
-        if self._texts[0].closed or self._texts[1].closed:
-            self._texts = (self._text(self._stdout), self._text(self._stderr))
-        sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__ = self._texts
-        sys.stdin = sys.__stdin__ = self._stdin
+        stdout, stderr = self._texts
+        if stdout.closed or stderr.closed:
+            stdout, stderr = self._texts = (self._text(self._stdout), self._text(self._stderr))
+        if sys.stdout is not stdout or sys.stderr is not stderr or sys.stdin is not self._stdin:
+            sys.stdout = sys.__stdout__ = stdout
+            sys.stderr = sys.__stderr__ = stderr
+            sys.stdin = sys.__stdin__ = self._stdin
+
+    def silent(self) -> bool:
+        return not (self._stdout.kept or self._stderr.kept)
 
     def take(self) -> tuple[str, str]:
         return self._stdout.take(), self._stderr.take()

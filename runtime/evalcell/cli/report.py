@@ -1,0 +1,68 @@
+"""What a person reads when a run is done."""
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from evalcell.cli.text import printable, shown
+from evalcell.records import Record
+from evalcell.summary import Summary
+from evalcell.tally import Summary as NameSummary
+
+_COLUMNS = ("rows", "mean", "stderr", "min", "max", "passed", "skipped", "failed")
+
+
+def show(summary: Summary, out: str | None) -> None:
+    """Prints the table and the first failures; on stderr when the records themselves take stdout."""
+    console = Console(stderr=out == "-", highlight=False, soft_wrap=True)
+    console.print(_title(summary))
+    console.print(_table(summary))
+    if summary.tally.failures:
+        console.print(_failures(summary))
+    for record in summary.failures:
+        console.print(_failure(record))
+    more = summary.tally.failed - len(summary.failures)
+    if more > 0:
+        console.print(f"  and {more:,} more" + ("" if out else "; --out FILE keeps a record of each"))
+    if out not in (None, "-"):
+        console.print(f"Records: {escape(str(out))}")
+
+
+def _title(summary: Summary) -> str:
+    plan = summary.plan
+    speed = f"{summary.rows_per_second:,.0f} rows/s"
+    return f"[bold]{_safe(plan.evaluator)}[/bold] {plan.version} in {plan.sandbox}: {summary.tally.rows:,} rows in {summary.seconds:.2f} s, {speed}"
+
+
+def _table(summary: Summary) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("score", overflow="fold")
+    for column in _COLUMNS:
+        table.add_column(column, justify="right", no_wrap=True)
+    names = summary.tally.names or {summary.plan.evaluator: NameSummary()}
+    for name, scores in names.items():
+        table.add_row(_safe(name), *_cells(summary, scores))
+    return table
+
+
+def _cells(summary: Summary, scores: NameSummary) -> list[str]:
+    moments = scores.scores
+    numbers = [moments.mean, moments.stderr, moments.least, moments.most] if moments.count else [None] * 4
+    passed = f"{scores.passed:,}/{scores.judged:,}" if scores.judged else "-"
+    cells = [f"{summary.tally.rows:,}", *("-" if number is None else f"{number:.4g}" for number in numbers)]
+    return [*cells, passed, f"{scores.skipped:,}", f"{summary.tally.failed:,}"]
+
+
+def _failures(summary: Summary) -> str:
+    kinds = ", ".join(f"{escape(kind)} {count:,}" for kind, count in sorted(summary.tally.failures.items()))
+    return f"[red]Failed rows:[/red] {kinds}"
+
+
+def _failure(record: Record) -> str:
+    assert record.error is not None
+    return f"  row {record.row} (id {_safe(str(record.id))}) {record.error.kind}: {escape(shown(record.error.message))}"
+
+
+def _safe(text: str) -> str:
+    return escape(printable(text))
