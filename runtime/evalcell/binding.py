@@ -83,6 +83,7 @@ def bind(evaluate: Hook, paths: Mapping[str, str], literals: Mapping[str, object
     Raises:
         EvaluatorError: `evaluate` has a signature that cannot be called with named values.
         UsageError: A binding names no parameter, is given twice, or holds a path that cannot be read.
+
     """
     parameters = _parameters(evaluate)
     takes_any = any(parameter.kind is Kind.ANY_KEYWORD for parameter in parameters)
@@ -118,4 +119,3 @@ def _binding(parameter: Parameter, paths: Mapping[str, str], literals: Mapping[s
     if name in literals:
         return Binding(name, literal=msgspec.json.encode(literals[name]))
     return Binding(name, path=paths.get(name, name), optional=not parameter.required)
-

@@ -123,6 +123,7 @@ def read(table: dict[str, Any], line: int) -> Manifest:
 
     Raises:
         EvaluatorError: An unknown key, or a value that makes no sense; the message names it.
+
     """
     where = f"The metadata block on line {line}"
     for key in table:
@@ -153,8 +154,11 @@ def _first_problem(error: ValidationError) -> str:
     problem = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        model = {"limits": LimitsModel, "output": OutputModel}.get(str(problem["loc"][0]), ManifestModel)
+        models: dict[str, type[BaseModel]] = {"limits": LimitsModel, "output": OutputModel}
+        model = models.get(str(problem["loc"][0]), ManifestModel)
         hint = did_you_mean(str(problem["loc"][-1]), tuple(model.model_fields))
         return f"unknown key {where!r}.{hint}"
     message = problem["msg"].removeprefix("Value error, ")
-    return f"{where}: {message}, got {problem['input']!r}" if problem["type"] != "value_error" else f"{where}: {message}"
+    return (
+        f"{where}: {message}, got {problem['input']!r}" if problem["type"] != "value_error" else f"{where}: {message}"
+    )

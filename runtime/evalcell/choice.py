@@ -46,6 +46,7 @@ def choose(description: Description, dependencies: Sequence[str], requested: str
 
     Raises:
         EvaluatorError: It imports what it does not declare, or what no sandbox could give it.
+
     """
     _check_imports(description.imports, dependencies)
     third_party = [found.module for found in description.imports if not found.standard and not found.optional]
@@ -58,7 +59,8 @@ def choose(description: Description, dependencies: Sequence[str], requested: str
         return needed if requested is None else Choice(requested, f"sandbox {requested!r} was asked for")
     if requested == "wasm":
         raise EvaluatorError(
-            "import", f"Sandbox 'wasm' was asked for, but {needed.reason}: remove {_listed(dependencies or third_party)}."
+            "import",
+            f"Sandbox 'wasm' was asked for, but {needed.reason}: remove {_listed(dependencies or third_party)}.",
         )
     return Choice(requested, f"sandbox {requested!r} was asked for")
 
@@ -71,7 +73,9 @@ def check_python(requires: str | None, sandbox: str, version: str | None) -> Non
 
     if not SpecifierSet(requires).contains(version, prereleases=True):
         raise EvaluatorError(
-            "metadata", f"requires-python is {requires!r}, but sandbox {sandbox!r} has Python {version}. Loosen it, or choose another sandbox."
+            "metadata",
+            f"requires-python is {requires!r}, but sandbox {sandbox!r} has Python {version}. "
+            "Loosen it, or choose another sandbox.",
         )
 
 
@@ -81,7 +85,8 @@ def _check_imports(imports: Sequence[Import], dependencies: Sequence[str]) -> No
     for found in wanted:
         if found.module.startswith("."):
             raise EvaluatorError(
-                "import", f"Line {found.line}: an evaluator is one file, so there is nothing beside it to import {found.module!r} from."
+                "import",
+                f"Line {found.line} imports {found.module!r}, but an evaluator is one file, with nothing beside it.",
             )
     claimed = {provider(found.module) for found in wanted} & declared
     unclaimed = declared - claimed
@@ -132,12 +137,7 @@ def _may_provide(module: str, packages: set[str]) -> bool:
 def _how_to_declare(package: str, dependencies: Sequence[str]) -> str:
     if dependencies:
         return f"Add it to the dependencies of the metadata block: {package!r}."
-    return (
-        "Declare it at the top of the file:\n"
-        "# /// script\n"
-        f'# dependencies = ["{package}"]\n'
-        "# ///"
-    )
+    return f'Declare it at the top of the file:\n# /// script\n# dependencies = ["{package}"]\n# ///'
 
 
 def _check_present(imports: Sequence[Import], choice: Choice) -> None:

@@ -35,6 +35,7 @@ def opened(path: str) -> Iterator[Iterator[Row]]:
 
     Raises:
         DatasetError: It is not there or cannot be read; while iterating, that it is malformed beyond one line.
+
     """
     if path == "-":
         yield _rows(cast(BufferedReader, sys.stdin.buffer), "standard input")
@@ -129,7 +130,9 @@ class _ListText:
     def expect(self, character: str) -> None:
         found = self.peek()
         if found != character:
-            raise DatasetError(f"The dataset {self._name} is not a JSON list: expected {character!r}, found {found or 'its end'!r}.")
+            raise DatasetError(
+                f"The dataset {self._name} is not a JSON list: expected {character!r}, found {found or 'its end'!r}."
+            )
         self._position += 1
 
     def element(self, index: int) -> bytes:
@@ -140,7 +143,9 @@ class _ListText:
                 _, end = self._scan(self._text, self._position)
             except (json.JSONDecodeError, RecursionError) as error:
                 if self._ended or isinstance(error, RecursionError):
-                    raise DatasetError(f"Element {index} of the dataset {self._name} is not valid JSON: {error}.") from None
+                    raise DatasetError(
+                        f"Element {index} of the dataset {self._name} is not valid JSON: {error}."
+                    ) from None
             else:
                 # A number may go on in what was not read yet: only what follows it shows its end.
                 if end < len(self._text) or self._ended:

@@ -53,6 +53,7 @@ def read_source(path: Path, limits: Limits) -> Source:
 
     Raises:
         UsageError: It is not there, not a file, not text, or too large.
+
     """
     language = _SUFFIXES.get(path.suffix)
     if language is None:
@@ -65,7 +66,10 @@ def read_source(path: Path, limits: Limits) -> Source:
     except OSError as error:
         raise UsageError(f"{str(path)!r} cannot be read: {error.strerror}.") from None
     if len(content) > limits.source_bytes:
-        raise UsageError(f"{str(path)!r} is larger than {limits.source_bytes} bytes, the limit for a source. Raise it with --limit source_bytes=N.")
+        raise UsageError(
+            f"{str(path)!r} is larger than {limits.source_bytes} bytes, the limit for a source. "
+            "Raise it with --limit source_bytes=N."
+        )
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -78,6 +82,7 @@ def understand(source: Source, described: Description | SyntaxProblem | Exceeded
 
     Raises:
         EvaluatorError: It does not parse, has no `evaluate`, or its metadata makes no sense.
+
     """
     if isinstance(described, SyntaxProblem):
         raise EvaluatorError("syntax", _syntax_message(source, described))
@@ -86,12 +91,14 @@ def understand(source: Source, described: Description | SyntaxProblem | Exceeded
     evaluate = described.hook("evaluate")
     if evaluate is None:
         raise EvaluatorError(
-            "signature", f"{source.filename} defines no evaluate at its top level. Add `def evaluate(output, reference):`."
+            "signature",
+            f"{source.filename} defines no evaluate at its top level. Add `def evaluate(output, reference):`.",
         )
     fit = described.hook("fit")
     if fit is not None:
         raise EvaluatorError(
-            "signature", f"Line {fit.line} defines fit, a hook that this version of evalcell does not call. Scores without it would be wrong."
+            "signature",
+            f"Line {fit.line} defines fit, which this version of evalcell does not call. Scores would be wrong.",
         )
     return Evaluator(source, described, _manifest(described), evaluate)
 

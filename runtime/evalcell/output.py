@@ -46,5 +46,9 @@ class Output(Struct, frozen=True):
             text = f"categorical {', '.join(scores)}"
         else:
             text = "freeform"
-        passing = "" if self.threshold is None else f", passes {'<=' if self.direction == 'minimize' else '>='} {self.threshold:g}"
+        passing = (
+            ""
+            if self.threshold is None
+            else f", passes {'<=' if self.direction == 'minimize' else '>='} {self.threshold:g}"
+        )
         return f"{text}, {self.direction}{passing}"

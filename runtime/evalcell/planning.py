@@ -27,6 +27,7 @@ def choose_sandbox(evaluator: Evaluator, operator: Operator) -> tuple[Choice, Sa
     Raises:
         EvaluatorError: No sandbox can run it.
         SandboxUnavailable: The one that could is not to be had here.
+
     """
     manifest = evaluator.manifest
     choice = choose(evaluator.description, manifest.dependencies, operator.sandbox or manifest.sandbox)
@@ -37,13 +38,16 @@ def choose_sandbox(evaluator: Evaluator, operator: Operator) -> tuple[Choice, Sa
     return choice, wall
 
 
-def make_plan(evaluator: Evaluator, operator: Operator, *, started_ns: int, seed: int = 0, id_path: str | None = None) -> Planned:
+def make_plan(
+    evaluator: Evaluator, operator: Operator, *, started_ns: int, seed: int = 0, id_path: str | None = None
+) -> Planned:
     """Settles everything about a run of the evaluator.
 
     Raises:
         EvaluatorError: The file cannot be run.
         UsageError: A flag makes no sense.
         SandboxUnavailable: The sandbox it needs is not to be had here.
+
     """
     settings = settle(evaluator.manifest, operator)
     bindings = bind(evaluator.evaluate, settings.bind, settings.set)

@@ -43,6 +43,7 @@ def scores_of(value: Any, output: Output) -> list[Score]:
 
     Raises:
         InvalidResult: It holds none, or one that the output configuration does not allow.
+
     """
     scores = [_configured(score, output) for score in _read(value)]
     if len(scores) == 1:
@@ -68,7 +69,9 @@ def _read(value: Any) -> list[Score]:
         case list():
             return _read_list(value)
         case None:
-            raise InvalidResult("evaluate returned None: did you forget return? (For a row without a score, return {'score': None}.)")
+            raise InvalidResult(
+                "evaluate returned None: did you forget return? (For a row without a score, return {'score': None}.)"
+            )
     raise InvalidResult(f"evaluate returned {_shown(value)}, which is no score")
 
 
@@ -78,7 +81,9 @@ def _read_list(items: list[Any]) -> list[Score]:
     scores = []
     for number, item in enumerate(items):
         if not isinstance(item, dict):
-            raise InvalidResult(f"item {number} of the returned list is {_shown(item)}; a list holds dicts such as {{'name': ..., 'score': ...}}")
+            raise InvalidResult(
+                f"item {number} of the returned list is {_shown(item)}; write dicts like {{'name': 'f1', 'score': 1}}"
+            )
         scores += _read_dict(item)
     return scores
 
@@ -178,13 +183,17 @@ def _configured(score: Score, output: Output) -> Score:
         number = _category_score(score, output)
     if output.kind == "continuous":
         if number is None:
-            raise InvalidResult(f"a continuous score was expected, but evaluate returned only the label {_shown(score.label)}")
+            raise InvalidResult(
+                f"a continuous score was expected, but evaluate returned only the label {_shown(score.label)}"
+            )
         inside = output.in_range(number)
         if inside is None:
             raise InvalidResult(f"score {number!r} is outside its range {output.low:g}..{output.high:g}")
         number = inside
     verdict = None if number is None else output.passes(number)
-    return Score(score.name, number, score.label, score.passed if verdict is None else verdict, score.explanation, score.metadata)
+    return Score(
+        score.name, number, score.label, score.passed if verdict is None else verdict, score.explanation, score.metadata
+    )
 
 
 def _category_score(score: Score, output: Output) -> float | None:
@@ -195,7 +204,9 @@ def _category_score(score: Score, output: Output) -> float | None:
         raise InvalidResult(f"label {_shown(score.label)} is not one of {allowed}")
     defined = output.labels[score.label]
     if defined is not None and score.score is not None and abs(defined - score.score) > 1e-9:  # noqa: PLR2004
-        raise InvalidResult(f"label {score.label!r} scores {defined:g} by its configuration, but evaluate returned {score.score!r}")
+        raise InvalidResult(
+            f"label {score.label!r} scores {defined:g} by its configuration, but evaluate returned {score.score!r}"
+        )
     return score.score if defined is None else defined
 
 

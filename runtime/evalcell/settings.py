@@ -65,6 +65,7 @@ def settle(manifest: Manifest, operator: Operator) -> Settings:
     Raises:
         EvaluatorError: The block asks for more than a block may.
         UsageError: A flag makes no sense.
+
     """
     _refuse_ungranted(manifest, operator)
     sources: dict[str, str] = {}
@@ -87,9 +88,14 @@ def _refuse_ungranted(manifest: Manifest, operator: Operator) -> None:
         )
     not_yet = "and this version of evalcell has no sandbox that can"
     if manifest.network not in (None, Network.NONE):
-        raise EvaluatorError("metadata", f"The file asks for network {str(manifest.network)!r}. Only --network could grant it, {not_yet}.")
+        raise EvaluatorError(
+            "metadata",
+            f"The file asks for network {str(manifest.network)!r}. Only --network could grant it, {not_yet}.",
+        )
     if manifest.env:
-        raise EvaluatorError("metadata", f"The file asks for the variable {manifest.env[0]!r}. Only --env could grant it, {not_yet}.")
+        raise EvaluatorError(
+            "metadata", f"The file asks for the variable {manifest.env[0]!r}. Only --env could grant it, {not_yet}."
+        )
     if manifest.assets:
         raise EvaluatorError("metadata", f"The file asks for the asset {manifest.assets[0]!r}, {not_yet} ship files.")
 

@@ -2,20 +2,14 @@
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
 
 from evalcell.errors import UsageError
 
-
-class Sink(Protocol):
-    """Takes the record lines of finished rows, in order."""
-
-    def __call__(self, rows: Sequence[bytes]) -> None: ...
-
-
+Sink = Callable[[Sequence[bytes]], None]
+"""Takes the record lines of finished rows, in order."""
 
 
 @contextmanager
@@ -27,14 +21,19 @@ def opened(path: str | None) -> Iterator[Sink]:
 
     Raises:
         UsageError: The file cannot be written.
+
     """
     if path is None:
-        yield lambda rows: None
+        yield _drop
     elif path == "-":
         yield _write_to_stdout
     else:
         with _file(Path(path)) as sink:
             yield sink
+
+
+def _drop(_rows: Sequence[bytes]) -> None:
+    pass
 
 
 def _write_to_stdout(rows: Sequence[bytes]) -> None:
@@ -48,12 +47,12 @@ def _file(path: Path) -> Iterator[Sink]:
     if path.is_dir():
         raise UsageError(f"--out {str(path)!r} is a directory. Name a file in it.")
     try:
-        file = partial.open("wb")  # noqa: SIM115 - closed below; opening it is what may fail
+        file = partial.open("wb")
     except OSError as error:
         raise UsageError(f"--out {str(path)!r} cannot be written: {error.strerror}.") from None
     try:
         with file:
-            yield lambda rows: file.writelines(rows)
+            yield file.writelines
             file.flush()
             os.fsync(file.fileno())
     except BaseException as error:

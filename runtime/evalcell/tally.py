@@ -19,10 +19,8 @@ class Moments(Struct):
         apart = value - self.mean
         self.mean += apart / self.count
         self.squares += apart * (value - self.mean)
-        if value < self.least:
-            self.least = value
-        if value > self.most:
-            self.most = value
+        self.least = min(self.least, value)
+        self.most = max(self.most, value)
 
     def merge(self, other: "Moments") -> None:
         if not other.count:

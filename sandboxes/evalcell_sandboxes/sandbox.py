@@ -41,6 +41,7 @@ class Session(ABC):
 
         Raises:
             SandboxFault: The machinery failed. Outcomes already yielded stand; the row in flight has none.
+
         """
 
     @abstractmethod
@@ -72,6 +73,7 @@ class Sandbox(ABC):
 
         Raises:
             SandboxUnavailable: Something is missing; the message says what, and how to get it.
+
         """
 
     @abstractmethod
@@ -80,6 +82,7 @@ class Sandbox(ABC):
 
         Raises:
             SandboxFault: The machinery failed.
+
         """
 
     @abstractmethod
@@ -89,4 +92,5 @@ class Sandbox(ABC):
         Raises:
             SandboxUnavailable: The sandbox was not prepared, or lost what `prepare` made.
             SandboxFault: The machinery failed.
+
         """

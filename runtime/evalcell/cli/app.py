@@ -97,5 +97,5 @@ def _kind(error: BaseException) -> str:
 
 def _quiet_stdout() -> int:
     """Whoever read our output has seen enough; Python must not complain about that at exit."""
-    sys.stdout = None  # type: ignore[assignment]
+    sys.stdout = None
     return 141

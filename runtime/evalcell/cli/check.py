@@ -22,10 +22,17 @@ from evalcell.running import Ready, ready
 from evalcell.settings import DEFAULT, Settings
 from evalcell_sandboxes import Limits
 
+
 @click.command(short_help="Say how an evaluator would run; with --data, try it.")
 @evaluator_options
-@click.option("--data", metavar="FILE", help="Also bind and run the first rows of this dataset, and show what went in and came out.")
-@click.option("--rows", type=click.IntRange(1, 100), default=3, show_default=True, metavar="N", help="How many rows to try.")
+@click.option(
+    "--data",
+    metavar="FILE",
+    help="Also bind and run the first rows of this dataset, and show what went in and came out.",
+)
+@click.option(
+    "--rows", type=click.IntRange(1, 100), default=3, show_default=True, metavar="N", help="How many rows to try."
+)
 def check(
     evaluator: Path,
     bind: Sequence[str],
@@ -44,7 +51,10 @@ def check(
     With --data, a dry run: the first rows are bound and run, and their inputs, prints and results are shown.
     """
     operator = operator_of(bind, literals, isolation, limits, sandbox)
-    with Screen(quiet=as_json) as screen, ready(evaluator, operator, started_ns=time.time_ns(), id_path=id_path, progress=screen.progress) as prepared:
+    with (
+        Screen(quiet=as_json) as screen,
+        ready(evaluator, operator, started_ns=time.time_ns(), id_path=id_path, progress=screen.progress) as prepared,
+    ):
         report = describe(prepared)
         tries = _try(prepared, data, rows) if data is not None else []
         screen.stop()
@@ -66,7 +76,11 @@ def describe(prepared: Ready) -> dict[str, Any]:
         "parameters": [_parameter(binding, settings) for binding in plan.bindings],
         "output": settings.output.describe(),
         "settings": _settings(settings),
-        "ignored": [f"{hook.name} (line {hook.line})" for hook in prepared.evaluator.description.hooks if hook.name != "evaluate"],
+        "ignored": [
+            f"{hook.name} (line {hook.line})"
+            for hook in prepared.evaluator.description.hooks
+            if hook.name != "evaluate"
+        ],
     }
 
 
@@ -100,7 +114,11 @@ def _try(prepared: Ready, data: str, count: int) -> list[dict[str, Any]]:
 def _tried(work: RowWork, row: Row, lines: bytes) -> dict[str, Any]:
     arguments = work.bind(row).arguments
     inputs = None if isinstance(arguments, Error) else json.loads(arguments)
-    return {"row": row.index, "inputs": inputs, "records": [msgspec.to_builtins(records.decode(line)) for line in lines.splitlines()]}
+    return {
+        "row": row.index,
+        "inputs": inputs,
+        "records": [msgspec.to_builtins(records.decode(line)) for line in lines.splitlines()],
+    }
 
 
 def _show(report: dict[str, Any], tries: list[dict[str, Any]]) -> None:
@@ -138,7 +156,11 @@ def _show_try(console: Any, item: dict[str, Any]) -> None:
             if error["traceback"]:
                 console.print(printable(error["traceback"].rstrip(), lines=True), markup=False)
         else:
-            kept = {key: record[key] for key in ("score", "label", "passed", "explanation", "metadata") if record[key] is not None}
+            kept = {
+                key: record[key]
+                for key in ("score", "label", "passed", "explanation", "metadata")
+                if record[key] is not None
+            }
             console.print(f"  {record['status']}: {shown(record['name'])} {shown(kept)}", markup=False)
     first = item["records"][0]
     for stream in ("stdout", "stderr"):

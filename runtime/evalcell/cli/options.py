@@ -24,11 +24,34 @@ def evaluator_options(command: _Command) -> _Command:
     for option in reversed(
         [
             click.argument("evaluator", type=click.Path(path_type=Path)),
-            click.option("--bind", multiple=True, metavar="NAME=PATH", help="Bind a parameter to a path into the row, such as output.items[0].id. Repeatable."),
-            click.option("--set", "literals", multiple=True, metavar="NAME=VALUE", help="Fix a parameter to a value: JSON, or else taken as text. Repeatable."),
-            click.option("--id", "id_path", metavar="PATH", help="Where a row's id is. Default: its field 'id', else its index."),
-            click.option("--isolation", type=click.Choice([str(i) for i in Isolation]), help="'row' (default): every row starts fresh. 'evaluator': rows share state."),
-            click.option("--limit", "limits", multiple=True, metavar="KEY=VALUE", help=f"Set a limit, such as wall_seconds=2 or memory_bytes=256MiB. Repeatable. Keys: {limits}."),
+            click.option(
+                "--bind",
+                multiple=True,
+                metavar="NAME=PATH",
+                help="Bind a parameter to a path into the row, such as output.items[0].id. Repeatable.",
+            ),
+            click.option(
+                "--set",
+                "literals",
+                multiple=True,
+                metavar="NAME=VALUE",
+                help="Fix a parameter to a value: JSON, or else taken as text. Repeatable.",
+            ),
+            click.option(
+                "--id", "id_path", metavar="PATH", help="Where a row's id is. Default: its field 'id', else its index."
+            ),
+            click.option(
+                "--isolation",
+                type=click.Choice([str(i) for i in Isolation]),
+                help="'row' (default): every row starts fresh. 'evaluator': rows share state.",
+            ),
+            click.option(
+                "--limit",
+                "limits",
+                multiple=True,
+                metavar="KEY=VALUE",
+                help=f"Set a limit, such as wall_seconds=2 or memory_bytes=256MiB. Repeatable. Keys: {limits}.",
+            ),
             click.option("--sandbox", metavar="NAME", help="Demand a sandbox instead of the one that is chosen."),
             click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."),
         ]
@@ -37,13 +60,18 @@ def evaluator_options(command: _Command) -> _Command:
     return command
 
 
-def operator_of(bind: Sequence[str], literals: Sequence[str], isolation: str | None, limits: Sequence[str], sandbox: str | None) -> Operator:
+def operator_of(
+    bind: Sequence[str], literals: Sequence[str], isolation: str | None, limits: Sequence[str], sandbox: str | None
+) -> Operator:
     """What the flags say."""
     return Operator(
         bind=dict(_pair(text, "--bind", "reference=expected.text") for text in bind),
         set={name: _literal(value) for name, value in (_pair(text, "--set", "case=false") for text in literals)},
         isolation=Isolation(isolation) if isolation else None,
-        limits={name: _quantity(name, value) for name, value in (_pair(text, "--limit", "wall_seconds=2") for text in limits)},
+        limits={
+            name: _quantity(name, value)
+            for name, value in (_pair(text, "--limit", "wall_seconds=2") for text in limits)
+        },
         sandbox=sandbox,
     )
 
@@ -66,7 +94,9 @@ def _quantity(name: str, text: str) -> float:
     match = _QUANTITY.fullmatch(text)
     unit = match[2].lower().removesuffix("b") if match and name.endswith("_bytes") else match[2] if match else None
     if match is None or unit not in _UNITS or (unit and not name.endswith("_bytes")):
-        raise UsageError(f"--limit {name}={text} is not a number. Write for example: wall_seconds=2.5 or memory_bytes=256MiB")
+        raise UsageError(
+            f"--limit {name}={text} is not a number. Write for example: wall_seconds=2.5 or memory_bytes=256MiB"
+        )
     return float(match[1]) * _UNITS[unit]
 
 

@@ -31,8 +31,8 @@ def show(summary: Summary, out: str | None) -> None:
 
 def _title(summary: Summary) -> str:
     plan = summary.plan
-    speed = f"{summary.rows_per_second:,.0f} rows/s"
-    return f"[bold]{_safe(plan.evaluator)}[/bold] {plan.version} in {plan.sandbox}: {summary.tally.rows:,} rows in {summary.seconds:.2f} s, {speed}"
+    pace = f"{summary.tally.rows:,} rows in {summary.seconds:.2f} s, {summary.rows_per_second:,.0f} rows/s"
+    return f"[bold]{_safe(plan.evaluator)}[/bold] {plan.version} in {plan.sandbox}: {pace}"
 
 
 def _table(summary: Summary) -> Table:

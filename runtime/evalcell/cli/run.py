@@ -24,11 +24,19 @@ _SHOWN_FAILURES = 3
 
 @click.command(short_help="Score every row of a dataset.")
 @evaluator_options
-@click.option("--data", required=True, metavar="FILE", help="The rows: JSONL, or a JSON list. '-' reads standard input.")
+@click.option(
+    "--data", required=True, metavar="FILE", help="The rows: JSONL, or a JSON list. '-' reads standard input."
+)
 @click.option("--out", metavar="FILE", help="Write one JSON record a row here; '-' for standard output.")
 @click.option("--rows", type=click.IntRange(min=1), metavar="N", help="Score only the first N rows.")
 @click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes. Default: one a core.")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="What all randomness in the sandbox starts from.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=0,
+    show_default=True,
+    help="What all randomness in the sandbox starts from.",
+)
 @click.option("--strict", is_flag=True, help="Stop at the first malformed line instead of counting it as failed.")
 @click.option("--allow-failures", is_flag=True, help="Exit with 0 even when rows failed.")
 def run(
@@ -48,7 +56,7 @@ def run(
     strict: bool,  # noqa: FBT001
     allow_failures: bool,  # noqa: FBT001
 ) -> int:
-    """Score every row of a dataset with EVALUATOR, a file that defines evaluate(output, reference).
+    r"""Score every row of a dataset with EVALUATOR, a file that defines evaluate(output, reference).
 
     Each parameter of evaluate takes the row's field of the same name; --bind and --set say otherwise. The code runs
     in a sandbox without files, network or environment, and every row starts from a fresh state.
@@ -120,5 +128,7 @@ def _failures(finished: Finished, summary: Summary) -> list[records.Record]:
 def _report_malformed(finished: Finished, screen: Screen, *, strict: bool) -> None:
     for why in finished.malformed:
         if strict:
-            raise DatasetError(f"The dataset is malformed: {why}. Mend it, or leave out --strict to count such rows as failed.")
+            raise DatasetError(
+                f"The dataset is malformed: {why}. Mend it, or leave out --strict to count such rows as failed."
+            )
         screen.warn(f"Malformed row counted as failed: {why}")

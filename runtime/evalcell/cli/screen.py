@@ -53,10 +53,9 @@ class Screen(AbstractContextManager["Screen"]):
             transient=True,
         )
 
-    def __enter__(self) -> "Screen":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def stop(self) -> None:

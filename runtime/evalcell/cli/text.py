@@ -8,7 +8,10 @@ _SHOWN_CHARACTERS = 400
 
 def printable(text: str, *, lines: bool = False) -> str:
     """The text with control characters spelled out: an evaluator's message must not move the cursor or set a title."""
-    return "".join(c if c.isprintable() or (lines and c == "\n") else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+    return "".join(
+        c if c.isprintable() or (lines and c == "\n") else c.encode("unicode_escape", "backslashreplace").decode()
+        for c in text
+    )
 
 
 def shown(value: Any) -> str:

@@ -135,14 +135,18 @@ class Engine(AbstractContextManager["Engine"]):
         self._failed_starts = 0
         self._rows_started = 0.0
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for lane in self._lanes:
             lane.process.kill()
         self._lanes.clear()
         self._selector.close()
 
     # -- before the rows ------------------------------------------------------------------------------------------
-    def describe(self, source: str, limits: Limits, sandbox: str) -> Callable[[], Description | SyntaxProblem | Exceeded | Crashed]:
+    def describe(
+        self, source: str, limits: Limits, sandbox: str
+    ) -> Callable[[], Description | SyntaxProblem | Exceeded | Crashed]:
         """Has a source parsed in a lane, so that no bytes of it are looked into in this process.
 
         Gives a function that waits for the answer, so that the caller can do something useful meanwhile. It raises
@@ -158,6 +162,7 @@ class Engine(AbstractContextManager["Engine"]):
         Raises:
             EvaluatorError: The module's own code failed.
             SandboxUnavailable, SandboxFault: The sandbox could not do it.
+
         """
         self._plan = plan
         self._work = RowWork(plan)
@@ -196,6 +201,7 @@ class Engine(AbstractContextManager["Engine"]):
         Raises:
             SandboxUnavailable, SandboxFault: No lane can be kept alive.
             DatasetError: The rows cannot be read on. What was given out stands.
+
         """
         exhausted = False
         self._rows_started = time.monotonic()
@@ -276,7 +282,7 @@ class Engine(AbstractContextManager["Engine"]):
         self._bury_the_silent()
 
     def _choose_whom_to_hear(self) -> None:
-        """With too much held back, only the lane that has the next rows is listened to: the others wait in their pipes."""
+        """With too much held back, only the lane that has the next rows is heard: the others wait in their pipes."""
         full = sum(batch.held_bytes for batch in self._batches) >= _MOST_HELD_BYTES
         head = self._batches[0] if self._batches else None
         for lane in self._lanes:
@@ -360,7 +366,9 @@ class Engine(AbstractContextManager["Engine"]):
     def _count_failed_start(self, how: str = "") -> None:
         self._failed_starts += 1
         if self._failed_starts >= _MOST_FAILED_STARTS:
-            raise SandboxFault(f"Worker processes die before they are ready, {self._failed_starts} times in a row.{how}")
+            raise SandboxFault(
+                f"Worker processes die before they are ready, {self._failed_starts} times in a row.{how}"
+            )
 
 
 def _description(answer: FromLane) -> Description | SyntaxProblem | Exceeded | Crashed:
@@ -377,13 +385,17 @@ def _description(answer: FromLane) -> Description | SyntaxProblem | Exceeded | C
 def _error_of(answer: FromLane) -> SandboxUnavailable | SandboxFault:
     if isinstance(answer, Faulted) and answer.unavailable is not None:
         return SandboxUnavailable(answer.unavailable, answer.message)
-    return SandboxFault(answer.message if isinstance(answer, Faulted) else f"unexpected answer: {type(answer).__name__}")
+    return SandboxFault(
+        answer.message if isinstance(answer, Faulted) else f"unexpected answer: {type(answer).__name__}"
+    )
 
 
 def _load_error(loaded: object) -> EvaluatorError:
     match loaded:
         case Raised(exception=exception, message=message, traceback=traceback):
-            return EvaluatorError("raised", f"The module failed while it was loaded: {exception}: {message}", traceback=traceback)
+            return EvaluatorError(
+                "raised", f"The module failed while it was loaded: {exception}: {message}", traceback=traceback
+            )
         case Exceeded(limit=limit, message=message):
             return EvaluatorError("exceeded", f"The module ran into the limit {limit} while it was loaded: {message}.")
         case Crashed(message=message):

@@ -19,7 +19,18 @@ import traceback
 from contextlib import ExitStack
 
 from evalcell.engine import protocol
-from evalcell.engine.protocol import Describe, Described, Done, Faulted, NotDescribed, Open, Opened, SyntaxFailed, ToLane, Work
+from evalcell.engine.protocol import (
+    Describe,
+    Described,
+    Done,
+    Faulted,
+    NotDescribed,
+    Open,
+    Opened,
+    SyntaxFailed,
+    ToLane,
+    Work,
+)
 from evalcell.engine.rows import RowWork
 from evalcell_sandboxes import (
     Description,
@@ -73,7 +84,7 @@ class Lane:
         self._send(Opened(loaded))
 
     def _run(self, message: Work) -> None:
-        """Runs the rows. What is done goes out at least every fifth of a second, so that little is lost and all is seen."""
+        """Runs the rows. What is done goes out at least every fifth of a second: little is lost, all is seen."""
         assert self._session is not None
         assert self._work is not None
         work, rows, malformed = self._work, [], []

@@ -69,7 +69,11 @@ class RowWork:
         identity = self._identity(found)
         if identity is None:
             if self._id_required:
-                return Ready(row, row.index, Error("binding", f"the id path {self._id_path.text!r} finds no text or integer in this row"))
+                return Ready(
+                    row,
+                    row.index,
+                    Error("binding", f"the id path {self._id_path.text!r} finds no text or integer in this row"),
+                )
             identity = row.index
         arguments = self._binder.arguments(row.text, fields)
         if isinstance(arguments, Unbound):
@@ -81,9 +85,10 @@ class RowWork:
         if isinstance(found, Missing):
             return None
         try:
-            return _text_or_integer(found)
+            identity: str | int = _text_or_integer(found)
         except msgspec.DecodeError:
             return None
+        return identity
 
     def failed(self, row: Row, identity: str | int, error: Error, outcome: Outcome | None = None) -> bytes:
         """The record of a row without a score."""
@@ -112,7 +117,13 @@ class RowWork:
         return lines
 
     def _record(
-        self, row: Row, identity: str | int, score: Score, outcome: Outcome | None, status: records.Status, error: Error | None = None
+        self,
+        row: Row,
+        identity: str | int,
+        score: Score,
+        outcome: Outcome | None,
+        status: records.Status,
+        error: Error | None = None,
     ) -> Record:
         return Record(
             row=row.index,

@@ -1,0 +1,1 @@
+"""CPython compiled to WebAssembly, behind a host that denies by default."""

@@ -13,7 +13,6 @@ from wasmtime import Store, WasmtimeError, _ffi
 from wasmtime.component import ExportIndex, Instance
 
 
-
 class _Text(ctypes.Structure):
     """wasmtime's view of a string, with a pointer type that Python bytes can be assigned to."""
 
@@ -23,7 +22,9 @@ class _Text(ctypes.Structure):
 class Export:
     """One exported function of one instance, which takes the given kinds of arguments and gives back a string."""
 
-    def __init__(self, store: Store, instance: Instance, index: ExportIndex, parameters: "tuple[type[bytes] | type[int], ...]") -> None:
+    def __init__(
+        self, store: Store, instance: Instance, index: ExportIndex, parameters: "tuple[type[bytes | int], ...]"
+    ) -> None:
         function = instance.get_func(store, index)
         if function is None:
             raise WasmtimeError("the guest image lacks an export")
@@ -33,13 +34,21 @@ class Export:
         self._result = _ffi.wasmtime_component_val_t()
         self._result_pointer = byref(self._result)
         self._answer = self._result.of.string
-        self._call = (byref(function._func), store._context(), self._arguments, len(parameters), self._result_pointer, 1)
+        self._call = (
+            byref(function._func),
+            store._context(),
+            self._arguments,
+            len(parameters),
+            self._result_pointer,
+            1,
+        )
 
     def __call__(self, *arguments: bytes | int) -> bytes:
         """Calls the function. Strings are given and returned as UTF-8, which the caller vouches for.
 
         Raises:
             WasmtimeError: The call trapped. The instance can never be entered again.
+
         """
         # wasmtime copies the arguments during the call; `arguments` keeps the bytes alive until then.
         for slot, argument in zip(self._slots, arguments, strict=True):
@@ -55,7 +64,7 @@ class Export:
         return answer
 
 
-def _slot(value: "_ffi.wasmtime_component_val_t", kind: "type[bytes] | type[int]") -> Any:
+def _slot(value: "_ffi.wasmtime_component_val_t", kind: "type[bytes | int]") -> Any:
     """Where an argument of that kind is written, inside the C value."""
     if kind is int:
         value.kind = _ffi.WASMTIME_COMPONENT_U64

@@ -6,7 +6,9 @@ from evalcell_sandboxes.outcome import Crashed, Exceeded, Usage
 from evalcell_sandboxes.wasm.host import EXIT, SLEEP
 
 
-def outcome_of_trap(error: WasmtimeError, denial: str | None, seconds_limit: str, seconds: float, usage: Usage) -> Exceeded | Crashed:
+def outcome_of_trap(
+    error: WasmtimeError, denial: str | None, seconds_limit: str, seconds: float, usage: Usage
+) -> Exceeded | Crashed:
     """What the trap means for the call: a limit that was reached, or a crash.
 
     The text of a trap comes from wasmtime and from the names in our own image; the guest has no part in it.

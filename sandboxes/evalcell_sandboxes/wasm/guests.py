@@ -15,7 +15,7 @@ from evalcell_sandboxes.wasm.failure import outcome_of_trap
 from evalcell_sandboxes.wasm.host import World, link
 from evalcell_sandboxes.wasm.memory import LinearMemory
 
-_EXPORTS: "dict[str, tuple[type[bytes] | type[int], ...]]" = {
+_EXPORTS: "dict[str, tuple[type[bytes | int], ...]]" = {
     "describe": (bytes,),
     "load": (bytes, bytes),
     "run": (bytes, int),
@@ -37,7 +37,9 @@ class Guest:
         self._store: Store | None = None
         self._instance: Instance | None = None
         self._exports: dict[str, Export] = {}
-        self._budgets = {name: _budget(getattr(limits, name)) for name in limits.__struct_fields__ if name.endswith("_seconds")}
+        self._budgets = {
+            name: _budget(getattr(limits, name)) for name in limits.__struct_fields__ if name.endswith("_seconds")
+        }
         self.usage = Usage()
 
     @property

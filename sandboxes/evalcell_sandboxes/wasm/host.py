@@ -13,7 +13,7 @@ No function in this module touches the host's files, network, environment, clock
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from wasmtime import Engine, WasmtimeError
 from wasmtime.component import (
@@ -234,9 +234,9 @@ class World:
 
 
 def _datetime(nanoseconds: int) -> Record:
-    moment = Record()
+    moment: Any = Record()
     moment.seconds, moment.nanoseconds = divmod(nanoseconds, _NS)
-    return moment
+    return cast("Record", moment)
 
 
 def link(engine: Engine, component: Component, world: World) -> Linker:

@@ -36,6 +36,7 @@ def identity() -> str:
 
 
 def file_name() -> str:
+    """What the image is called, in a wheel and in the cache."""
     return f"guest-{identity()}.wasm.gz"
 
 
@@ -58,6 +59,7 @@ def build(target: Path) -> None:
 
     Raises:
         subprocess.CalledProcessError: componentize-py failed; its output is in the exception.
+
     """
     with tempfile.TemporaryDirectory(prefix="evalcell-guest-") as scratch:
         sources = Path(scratch) / "guest"

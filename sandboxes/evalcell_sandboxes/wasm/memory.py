@@ -8,8 +8,10 @@ import ctypes
 import os
 import re
 import sys
+from pathlib import Path
 
 _GUARD_BYTES = 1 << 31
+_MAPS = Path("/proc/self/maps")
 _MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) ", re.MULTILINE)
 
 
@@ -43,8 +45,7 @@ class LinearMemory:
         self._moved = True
 
     def _locate(self) -> None:
-        with open("/proc/self/maps", "rb") as maps:
-            mappings = [(int(a, 16), int(b, 16), mode) for a, b, mode in _MAPPING.findall(maps.read())]
+        mappings = [(int(a, 16), int(b, 16), mode) for a, b, mode in _MAPPING.findall(_MAPS.read_bytes())]
         self._base = self._known_bytes = 0
         for guard in range(len(mappings) - 1, 0, -1):
             start, end, mode = mappings[guard]

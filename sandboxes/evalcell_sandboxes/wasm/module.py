@@ -36,7 +36,7 @@ def path() -> Path:
 
 def _processor() -> str:
     try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+        with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
             return next((line for line in lines if line.startswith(("flags", "Features"))), "")
     except OSError:
         return platform.processor()
@@ -47,6 +47,7 @@ def prepare(progress: Progress) -> Path:
 
     Raises:
         SandboxUnavailable: There is no image to compile and none can be built.
+
     """
     compiled = path()
     if compiled.exists():

@@ -36,13 +36,15 @@ class WasmSandbox(Sandbox):
     def guest_identity(self) -> str:
         return f"wasm {image.identity()}"
 
-    def prepare(self, program: Program | None, progress: Progress) -> None:
+    def prepare(self, program: Program | None, progress: Progress) -> None:  # noqa: ARG002 - every program needs the same
         module.prepare(progress)
 
     def describe(self, source: str, limits: Limits) -> Description | SyntaxProblem | Exceeded | Crashed:
         text = source.encode("utf-8", "surrogatepass")
         if len(text) > limits.source_bytes:
-            return Exceeded(limit="source_bytes", message=f"the source has {len(text)} bytes of {limits.source_bytes} allowed")
+            return Exceeded(
+                limit="source_bytes", message=f"the source has {len(text)} bytes of {limits.source_bytes} allowed"
+            )
         with _guest(limits) as guest:
             guest.renew()
             answer = guest.call("describe", text, seed=0, limit="load_seconds")

@@ -138,7 +138,12 @@ class WasmSession(Session):
                 return Returned(value=bytes(report.value), stdout=stdout, stderr=stderr, usage=usage)
             case "raised":
                 return Raised(
-                    exception=report.type, message=report.message, traceback=report.traceback, stdout=stdout, stderr=stderr, usage=usage
+                    exception=report.type,
+                    message=report.message,
+                    traceback=report.traceback,
+                    stdout=stdout,
+                    stderr=stderr,
+                    usage=usage,
                 )
             case "exceeded":
                 return Exceeded(limit="memory_bytes", message=report.message, stdout=stdout, stderr=stderr, usage=usage)

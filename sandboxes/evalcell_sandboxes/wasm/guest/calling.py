@@ -9,23 +9,16 @@ import linecache
 import marshal
 import random
 import sys
-import traceback
 import types
 
 import capture
+import failures
+import results
 import waiting
 
-_MESSAGE_CHARACTERS = 4_000
-_TRACEBACK_CHARACTERS = 16_000
-_DEPTH = 64
-_LISTS = (list, tuple)
-_CONTAINERS = (dict, list, tuple)
 # User code may patch any of these between two rows that share state; the report is still made with the originals.
 _quote = json.encoder.encode_basestring_ascii
-# What `json.loads` and `json.dumps` come down to, without what they build anew on every call. Cycles need no markers:
-# a value is encoded only after `_too_deep` has found it shallow.
-_scan = json.JSONDecoder().scan_once
-_encode = json.encoder.c_make_encoder(None, json.JSONEncoder().default, _quote, None, ": ", ", ", False, False, False)
+_scan = json.JSONDecoder().scan_once  # what `json.loads` comes down to, without what it does around it
 _inst = random._inst  # what `random.random()` and its siblings draw from
 _reseed = _random.Random.seed
 
@@ -106,7 +99,12 @@ def _load() -> str:
     module = types.ModuleType("evaluator")
     module.__file__ = _loaded.filename
     sys.modules["evaluator"] = module
-    linecache.cache[_loaded.filename] = (len(_loaded.source), None, _loaded.source.splitlines(keepends=True), _loaded.filename)
+    linecache.cache[_loaded.filename] = (
+        len(_loaded.source),
+        None,
+        _loaded.source.splitlines(keepends=True),
+        _loaded.filename,
+    )
     if _loaded.code:
         code = marshal.loads(base64.b64decode(_loaded.code))
     else:
@@ -138,89 +136,14 @@ def _evaluate(arguments: str) -> str:
         result = _loaded.evaluate(**keywords)
     if type(result) is types.CoroutineType:
         result = waiting.finish(result)
-    return _json(result)
+    return results.encoded(result, _loaded.result_bytes)
 
 
 def _call_hook(name: str, argument: str) -> str:
     result = getattr(sys.modules["evaluator"], name)(_loads(argument))
     if type(result) is types.CoroutineType:
         result = waiting.finish(result)
-    return "null" if name == "fit" else _json(result)
-
-
-class _Unusable(Exception):
-    """The value that came back cannot be carried out of the sandbox."""
-
-
-def _json(value) -> str:
-    if _too_deep(value, _DEPTH):
-        raise _Unusable(f"evaluate returned a value that is nested more than {_DEPTH} levels deep")
-    try:
-        text = "".join(_encode(value, 0))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise _Unusable(_unusable(value, error)) from None
-    if len(text) > _loaded.result_bytes:
-        raise _Unusable(f"evaluate returned {len(text)} bytes of JSON; the limit is {_loaded.result_bytes} (result_bytes)")
-    if "\\ud" in text and _has_lone_surrogate(value):
-        raise _Unusable("evaluate returned text with a lone surrogate, which no encoding can hold")
-    return text
-
-
-def _too_deep(value, room: int) -> bool:
-    """Whether containers are nested deeper than `room`: encoding those would overflow the stack."""
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, _LISTS):
-        return False
-    if room == 0:
-        return True
-    for item in value:  # noqa: SIM110 - a generator here would cost more than the walk
-        if isinstance(item, _CONTAINERS) and _too_deep(item, room - 1):
-            return True
-    return False
-
-
-def _has_lone_surrogate(value) -> bool:
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
-def _unusable(value, error: Exception) -> str:
-    """Names the part of the value that JSON cannot hold."""
-    found = _find_unusable(value, "", 0)
-    if found is None:
-        return f"evaluate returned a value that cannot be carried: {error}"[:_MESSAGE_CHARACTERS]
-    where, what = found
-    return f"evaluate returned {what}" + (f" at {where!r}" if where else "")
-
-
-def _find_unusable(value, where: str, depth: int):
-    """The first (place, description) that JSON cannot hold; looks a few levels deep, which is where people put them."""
-    if depth > 8:
-        return None
-    kind = type(value)
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, str | int | float | bool | None):
-                return where, f"a dict with a key of type {type(key).__name__}"
-            if found := _find_unusable(item, f"{where}.{key}" if where else str(key), depth + 1):
-                return found
-        return None
-    if isinstance(value, list | tuple):
-        for number, item in enumerate(value):
-            if found := _find_unusable(item, f"{where}[{number}]", depth + 1):
-                return found
-        return None
-    if isinstance(value, float):
-        return None if value - value == 0 else (where, {"inf": "infinity", "-inf": "-infinity"}.get(repr(value), "NaN"))
-    if isinstance(value, int):
-        return (where, "an integer with thousands of digits") if abs(value) >> 13_000 else None
-    if value is None or isinstance(value, str):
-        return None
-    return where, f"a value of type {kind.__name__}"
+    return "null" if name == "fit" else results.encoded(result, _loaded.result_bytes)
 
 
 def _report(action, *arguments) -> str:
@@ -229,45 +152,16 @@ def _report(action, *arguments) -> str:
     streams.install()
     try:
         body = '{"kind":"returned","value":' + action(*arguments)
-    except _Unusable as error:
+    except results.Unusable as error:
         body = '{"kind":"invalid","message":' + _quote(str(error))
     except MemoryError:
         body = '{"kind":"exceeded","message":"the evaluator ran out of memory"'
-    except BaseException as error:  # noqa: BLE001 - SystemExit and KeyboardInterrupt are the user's own doing too
-        body = _raised(error)
+    except BaseException as error:
+        body = failures.raised(error, _loaded.filename)
     if streams.silent():
         return body + "}"
     stdout, stderr = streams.take()
     return f'{body},"stdout":{_quote(stdout)},"stderr":{_quote(stderr)}}}'
-
-
-def _raised(error: BaseException) -> str:
-    name = type.__getattribute__(type(error), "__name__")
-    try:
-        message = str(error)
-    except BaseException:  # noqa: BLE001 - a hostile __str__ is no reason to lose the row
-        message = "(the exception's text could not be made)"
-    try:
-        trace = _traceback(error)
-    except BaseException:  # noqa: BLE001
-        trace = ""
-    parts = (_quote(name[:200]), _quote(message[:_MESSAGE_CHARACTERS]), _quote(trace[-_TRACEBACK_CHARACTERS:]))
-    return '{"kind":"raised","type":%s,"message":%s,"traceback":%s' % parts
-
-
-def _traceback(error: BaseException) -> str:
-    """The traceback with the lines of the user's own file only."""
-    trace = traceback.TracebackException.from_exception(error, compact=True)
-    _keep_user_frames(trace, 0)
-    return "".join(trace.format())
-
-
-def _keep_user_frames(trace, depth: int) -> None:
-    if trace is None or depth > 20:
-        return
-    trace.stack[:] = [frame for frame in trace.stack if frame.filename == _loaded.filename]
-    for other in (trace.__cause__, trace.__context__, *(trace.exceptions or ())):
-        _keep_user_frames(other, depth + 1)
 
 
 builtins.exit = builtins.quit = sys.exit

@@ -10,7 +10,6 @@ _HOOKS = frozenset({"evaluate", "fit", "aggregate", "evaluate_batch"})
 _BLOCK_START = "# /// script"
 _BLOCK_END = "# ///"
 _IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
-_OWN_MODULES = frozenset({"app", "calling", "capture", "describing", "stdlib", "waiting", "wit_world"})
 
 
 def describe(source: str) -> str:
@@ -32,7 +31,12 @@ def describe(source: str) -> str:
 
 def _position(error: BaseException) -> dict:
     if isinstance(error, SyntaxError):
-        return {"message": error.msg, "line": error.lineno, "column": error.offset, "text": (error.text or "")[:500].rstrip()}
+        return {
+            "message": error.msg,
+            "line": error.lineno,
+            "column": error.offset,
+            "text": (error.text or "")[:500].rstrip(),
+        }
     if isinstance(error, ValueError):
         return {"message": str(error)[:500]}
     return {"message": "the source is nested too deeply or is too large to parse"}
@@ -86,7 +90,9 @@ def _parameters(args: ast.arguments) -> list:
     found = [_parameter(arg, kind, default) for (arg, kind), default in zip(positional, defaults, strict=True)]
     if args.vararg:
         found.append(_parameter(args.vararg, "variadic", None))
-    found += [_parameter(arg, "keyword_only", default) for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True)]
+    found += [
+        _parameter(arg, "keyword_only", default) for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True)
+    ]
     if args.kwarg:
         found.append(_parameter(args.kwarg, "any_keyword", None))
     return found
@@ -131,10 +137,15 @@ class _Imports(ast.NodeVisitor):
 
     def _add(self, module: str, node: ast.stmt) -> None:
         root = module.partition(".")[0]
-        here = module in sys.modules and root not in _OWN_MODULES
         known = root in sys.stdlib_module_names
         self.found.append(
-            {"module": module, "line": node.lineno, "optional": bool(self._optional), "standard": known, "present": known and here}
+            {
+                "module": module,
+                "line": node.lineno,
+                "optional": bool(self._optional),
+                "standard": known,
+                "present": known and module in sys.modules,
+            }
         )
 
 
@@ -147,14 +158,14 @@ def _catches_import_error(handler: ast.ExceptHandler) -> bool:
 
 def _block(source: str) -> dict | None:
     """The inline metadata block (PEP 723) as `{"table": ...}` or `{"error": ..., "line": ...}`; None without one."""
-    lines = source.splitlines()
+    lines = source.split("\n")
     starts = [number for number, line in enumerate(lines) if line.rstrip() == _BLOCK_START]
     if not starts:
         return None
     if len(starts) > 1:
         return {"error": f"a second '{_BLOCK_START}' block", "line": starts[1] + 1}
     content = []
-    for line in lines[starts[0] + 1 :]:
+    for line in map(str.rstrip, lines[starts[0] + 1 :]):
         if not (line == "#" or line.startswith("# ")):
             break
         content.append(line)

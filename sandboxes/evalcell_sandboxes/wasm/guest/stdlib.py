@@ -8,7 +8,21 @@ import random
 import sys
 
 # Modules that act when imported, need a screen or a terminal, or belong to the interpreter's own tests.
-_LEFT_OUT = frozenset({"__main__", "antigravity", "idlelib", "test", "this", "turtledemo", "turtle", "tkinter", "pip", "ensurepip", "lib2to3"})
+_LEFT_OUT = frozenset(
+    {
+        "__main__",
+        "antigravity",
+        "idlelib",
+        "test",
+        "this",
+        "turtledemo",
+        "turtle",
+        "tkinter",
+        "pip",
+        "ensurepip",
+        "lib2to3",
+    }
+)
 # Submodules that ordinary code reaches through their parent, or imports by name.
 _PACKAGES = (
     "asyncio", "collections", "concurrent.futures", "csv", "email", "email.mime", "html", "http", "importlib",
@@ -21,7 +35,7 @@ _PACKAGES = (
 def _import_quietly(name: str) -> None:
     try:
         importlib.import_module(name)
-    except BaseException:  # noqa: BLE001 - what this platform lacks (ssl, ctypes ...) stays out, whatever its reason
+    except BaseException:
         sys.modules.pop(name, None)
 
 

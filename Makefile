@@ -1,0 +1,51 @@
+# One list of commands for people and for CI. `make` alone prints it.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench guest lock wheel clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+.venv/installed: requirements/dev.txt pyproject.toml tools/guest_image_hook.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "evalcell needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version). Name another: make PYTHON=python3.12"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "Installing locked dependencies into .venv ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@echo "Installing evalcell; the first time this builds the guest image, about half a minute ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+
+demo: .venv/installed ## Set up, then score the example dataset in the sandbox
+	$(BIN)/evalcell run examples/json_distance.py --data examples/extraction.jsonl
+
+test: .venv/installed ## Set up, then run all tests
+	$(BIN)/python -m pytest
+
+lint: .venv/installed ## Check style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: .venv/installed ## Format the code and apply safe fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/installed ## Measure rows/s, start-up and memory, as ratios in one run
+	$(BIN)/python benchmarks/foundation.py
+
+guest: .venv/installed ## Build and compile the guest image if its sources changed
+	$(BIN)/python -c 'from evalcell_sandboxes import sandbox; sandbox("wasm").prepare(None, lambda step, fraction=None: print(step))'
+
+lock: .venv/installed ## Resolve the development dependencies anew
+	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-header --quiet --upgrade --output-file requirements/dev.txt
+
+wheel: .venv/installed ## Build the wheel, guest image inside, into dist/
+	$(BIN)/python -m build --wheel --no-isolation
+
+clean: ## Remove what the other commands made here (not the user's cache)
+	rm -rf .venv dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
