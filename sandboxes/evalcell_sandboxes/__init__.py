@@ -1,7 +1,8 @@
 """The walls of evalcell: a program and rows in, outcomes out. Knows nothing of scores."""
 
-from evalcell_sandboxes.description import Description, Hook, Import, Kind, Parameter, SyntaxProblem
+from evalcell_sandboxes.description import Block, Description, Hook, Import, Kind, Parameter, SyntaxProblem
 from evalcell_sandboxes.errors import SandboxError, SandboxFault, SandboxUnavailable
+from evalcell_sandboxes.fake import FakeSandbox
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Failure, Invalid, Outcome, Raised, Returned, Usage
 from evalcell_sandboxes.program import Asset, Confinement, Isolation, Language, Limits, Network, Program
 from evalcell_sandboxes.registry import names, sandbox
@@ -9,11 +10,13 @@ from evalcell_sandboxes.sandbox import Progress, Raw, Sandbox, Session, silent
 
 __all__ = [
     "Asset",
+    "Block",
     "Confinement",
     "Crashed",
     "Description",
     "Exceeded",
     "Failure",
+    "FakeSandbox",
     "Hook",
     "Import",
     "Invalid",

@@ -143,6 +143,10 @@ class Engine(AbstractContextManager["Engine"]):
         self._lanes.clear()
         self._selector.close()
 
+    def lane_pids(self) -> list[int]:
+        """The processes that this engine holds now."""
+        return [lane.process.pid for lane in self._lanes]
+
     # -- before the rows ------------------------------------------------------------------------------------------
     def describe(
         self, source: str, limits: Limits, sandbox: str

@@ -2,8 +2,8 @@
 
     python -P -m evalcell.engine.lane DESCRIPTOR
 
-It is started with an environment of a few fixed names and talks over one inherited socket. It dies with its parent:
-a thread that does nothing but read sees the connection close, even while guest code is running.
+It is started with an environment of a few fixed names and talks over one inherited socket. The main thread does nothing
+but read, so that the lane dies with its parent even while guest code is running; a thread with plenty of stack works.
 """
 
 import gc
@@ -13,7 +13,6 @@ import resource
 import signal
 import socket
 import sys
-import threading
 import time
 import traceback
 from contextlib import ExitStack
@@ -41,6 +40,7 @@ from evalcell_sandboxes import (
     SyntaxProblem,
     sandbox,
 )
+from evalcell_sandboxes.stacks import start_with_plenty
 
 _FLUSH_SECONDS = 0.2
 _FLUSH_BYTES = 1024**2
@@ -104,23 +104,7 @@ class Lane:
         protocol.send(self._connection, message)
 
 
-def _read_forever(connection: socket.socket, inbox: "queue.SimpleQueue[ToLane]") -> None:
-    frames = protocol.Frames(connection)
-    while (bodies := frames.receive()) is not None:
-        for body in bodies:
-            inbox.put(protocol.decode_to_lane(body))
-    os._exit(0)  # the parent is gone, and nobody else is waiting for this work
-
-
-def main(descriptor: int) -> None:
-    """Serves until the parent closes the connection."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to act on
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the rows
-    connection = socket.socket(fileno=descriptor)
-    gc.freeze()  # rows make no cycles to speak of: collect seldom, and never walk what was imported
-    gc.set_threshold(100_000)
-    inbox: queue.SimpleQueue[ToLane] = queue.SimpleQueue()
-    threading.Thread(target=_read_forever, args=(connection, inbox), name="evalcell-inbox", daemon=True).start()
+def _serve_forever(connection: socket.socket, inbox: "queue.SimpleQueue[ToLane]") -> None:
     with ExitStack() as stack:
         lane = Lane(connection, stack)
         while True:
@@ -131,8 +115,26 @@ def main(descriptor: int) -> None:
                 protocol.send(connection, Faulted(error.reason, unavailable=error.sandbox))
             except SandboxError as error:
                 protocol.send(connection, Faulted(str(error)))
+            except OSError:
+                os._exit(0)  # nobody is there to hear the answer
             except Exception:  # noqa: BLE001 - a bug of ours must reach the parent with its traceback
                 protocol.send(connection, Faulted(traceback.format_exc()))
+
+
+def main(descriptor: int) -> None:
+    """Serves until the parent closes the connection."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to act on
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the rows
+    gc.freeze()  # rows make no cycles to speak of: collect seldom, and never walk what was imported
+    gc.set_threshold(100_000)
+    connection = socket.socket(fileno=descriptor)
+    inbox: queue.SimpleQueue[ToLane] = queue.SimpleQueue()
+    start_with_plenty(lambda: _serve_forever(connection, inbox), "evalcell-lane")
+    frames = protocol.Frames(connection)
+    while (bodies := frames.receive()) is not None:
+        for body in bodies:
+            inbox.put(protocol.decode_to_lane(body))
+    os._exit(0)  # the parent is gone, and nobody else is waiting for this work
 
 
 if __name__ == "__main__":

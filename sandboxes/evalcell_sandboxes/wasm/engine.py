@@ -6,28 +6,35 @@ from functools import cache
 
 from wasmtime import Config, Engine, _ffi
 
+from evalcell_sandboxes.stacks import PLENTY_BYTES, this_thread_bytes
+
 TICK_SECONDS = 0.005
 """How often deadlines are looked at, and so how late a runaway call is stopped at most."""
 
-# CPython's own recursion limit comes before this in most code, and gives a Python error; past it, a trap.
-_WASM_STACK_BYTES = 2 * 1024**2
-# wasmtime aborts the whole process when the wasm stack is larger than this one. Only the C API can set it.
-_ASYNC_STACK_BYTES = 4 * 1024**2
+# What the host's own frames need beside the guest's: Python, ctypes and wasmtime, and the host functions it calls.
+_HOST_STACK_BYTES = 1024**2
+_MOST_WASM_STACK_BYTES = PLENTY_BYTES - 32 * 1024**2
 
 
-def make_engine() -> Engine:
+def make_engine(wasm_stack_bytes: int = _HOST_STACK_BYTES) -> Engine:
     """An engine with the settings that compiled modules in the cache were made with."""
     config = Config()
     config.epoch_interruption = True
-    _ffi.wasmtime_config_async_stack_size_set(config.ptr(), _ASYNC_STACK_BYTES)
-    config.max_wasm_stack = _WASM_STACK_BYTES
+    # wasmtime aborts the whole process when the wasm stack is larger than the async one, which only the C API sets.
+    _ffi.wasmtime_config_async_stack_size_set(config.ptr(), wasm_stack_bytes + _HOST_STACK_BYTES)
+    config.max_wasm_stack = wasm_stack_bytes
     return Engine(config)
 
 
+def wasm_stack_bytes() -> int:
+    """How much stack a guest may use on the calling thread. Past it wasmtime traps; past the thread's end, all dies."""
+    return min(_MOST_WASM_STACK_BYTES, max(this_thread_bytes() * 3 // 4, this_thread_bytes() - 2 * _HOST_STACK_BYTES))
+
+
 @cache
-def running_engine() -> Engine:
-    """The engine of this process, with its epoch moving: one thread serves every deadline."""
-    engine = make_engine()
+def running_engine(wasm_stack_bytes: int) -> Engine:
+    """An engine for guests with that much stack, its epoch moving: one thread serves every deadline."""
+    engine = make_engine(wasm_stack_bytes)
 
     def tick() -> None:
         while True:

@@ -1,16 +1,17 @@
 """Instances of the guest: made, called under a deadline, thrown away."""
 
 import math
+import threading
 import time
 
-from wasmtime import Store, WasmtimeError
+from wasmtime import Engine, Store, WasmtimeError
 from wasmtime.component import Component, Instance, Linker
 
 from evalcell_sandboxes.errors import SandboxFault
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Usage
 from evalcell_sandboxes.program import Limits
 from evalcell_sandboxes.wasm.calls import Export
-from evalcell_sandboxes.wasm.engine import TICK_SECONDS, running_engine
+from evalcell_sandboxes.wasm.engine import TICK_SECONDS
 from evalcell_sandboxes.wasm.failure import outcome_of_trap
 from evalcell_sandboxes.wasm.host import World, link
 from evalcell_sandboxes.wasm.memory import LinearMemory
@@ -27,11 +28,13 @@ _EXPORTS: "dict[str, tuple[type[bytes | int], ...]]" = {
 class Guest:
     """Makes instances of the guest, one alive at a time, and calls into them under a deadline."""
 
-    def __init__(self, component: Component, clock_start_ns: int, limits: Limits) -> None:
+    def __init__(self, engine: Engine, component: Component, clock_start_ns: int, limits: Limits) -> None:
+        self._thread = threading.get_ident()
+        self._engine = engine
         self._component = component
         self._limits = limits
         self._world = World(clock_start_ns, output_bytes=limits.stdout_bytes)
-        self._linker: Linker = link(running_engine(), component, self._world)
+        self._linker: Linker = link(engine, component, self._world)
         self._indexes = {name: component.get_export_index(name) for name in _EXPORTS}
         self._memory = LinearMemory()
         self._store: Store | None = None
@@ -57,7 +60,10 @@ class Guest:
     def renew(self) -> None:
         """Replaces the instance by a new one, in the state that the image was built in."""
         self.close()
-        store = Store(running_engine())
+        # How much stack a guest may use was reckoned for the thread that opened it; another may have less.
+        if threading.get_ident() != self._thread:
+            raise SandboxFault("A session belongs to the thread that opened it.")
+        store = Store(self._engine)
         store.set_limits(memory_size=self._limits.memory_bytes)
         store.set_epoch_deadline(self._budgets["load_seconds"][1])
         self._world.reset()

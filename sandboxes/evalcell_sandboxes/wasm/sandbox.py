@@ -16,6 +16,7 @@ from evalcell_sandboxes.sandbox import Progress, Sandbox, Session
 from evalcell_sandboxes.wasm import image, module, prereqs
 
 if TYPE_CHECKING:
+    from wasmtime import Engine
     from wasmtime.component import Component
 
     from evalcell_sandboxes.wasm.guests import Guest
@@ -77,9 +78,11 @@ def _read_description(answer: bytes) -> Description | SyntaxProblem:
 
 @contextmanager
 def _guest(limits: Limits, clock_start_ns: int = 0) -> Iterator["Guest"]:
+    from evalcell_sandboxes.wasm.engine import running_engine, wasm_stack_bytes
     from evalcell_sandboxes.wasm.guests import Guest
 
-    guest = Guest(_component(str(module.path())), clock_start_ns, limits)
+    engine = running_engine(wasm_stack_bytes())
+    guest = Guest(engine, _component(engine, str(module.path())), clock_start_ns, limits)
     try:
         yield guest
     finally:
@@ -87,16 +90,14 @@ def _guest(limits: Limits, clock_start_ns: int = 0) -> Iterator["Guest"]:
 
 
 @cache
-def _component(path: str) -> "Component":
+def _component(engine: "Engine", path: str) -> "Component":
     """The compiled guest, mapped into this process once."""
     from wasmtime import WasmtimeError
     from wasmtime.component import Component
 
-    from evalcell_sandboxes.wasm.engine import running_engine
-
     if not Path(path).exists():
         raise SandboxUnavailable("wasm", "its compiled module is not in the cache. Run the command again to make it.")
     try:
-        return Component.deserialize_file(running_engine(), path)
+        return Component.deserialize_file(engine, path)
     except WasmtimeError as error:
         raise SandboxFault(f"The compiled guest {path!r} cannot be used: {error}. Delete it and try again.") from error

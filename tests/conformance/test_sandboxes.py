@@ -1,0 +1,381 @@
+"""One suite for every wall: what a session must do with honest, broken and greedy code."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from evalcell_sandboxes import (
+    Confinement,
+    Crashed,
+    Exceeded,
+    FakeSandbox,
+    Invalid,
+    Isolation,
+    Limits,
+    Outcome,
+    Program,
+    Raised,
+    Returned,
+    Sandbox,
+    names,
+    sandbox,
+)
+from evalcell_sandboxes.stacks import start_with_plenty
+
+EVALUATE = "def evaluate(output, reference=None):\n"
+
+
+def _hooks(source: str) -> dict[str, Callable[..., Any]]:
+    namespace: dict[str, Any] = {}
+    exec(compile(source, "evaluator.py", "exec"), namespace)
+    return namespace
+
+
+@pytest.fixture(params=[*names(), "fake"])
+def wall(request) -> Sandbox:
+    if request.param == "fake":
+        return FakeSandbox(_hooks)
+    made = sandbox(request.param)
+    if reason := made.unavailable_reason():
+        pytest.skip(f"{request.param}: {reason}")
+    return made
+
+
+@pytest.fixture
+def real_wall(wall) -> Sandbox:
+    if isinstance(wall, FakeSandbox):
+        pytest.skip("FakeSandbox has no wall, so it holds no limits")
+    return wall
+
+
+def with_plenty_of_stack(function: Callable[[], Any]) -> Any:
+    """As a lane does it: what is asserted about recursion holds where there is room for it."""
+    answers: list[Any] = []
+    start_with_plenty(lambda: answers.append(function()), "test").join()
+    return answers[0]
+
+
+def run(wall: Sandbox, source: str, *outputs: Any, isolation: str = "row", **limits: Any) -> list[Outcome]:
+    program = Program(source=source, filename="evaluator.py")
+    confinement = Confinement(limits=Limits(**{"wall_seconds": 5.0, **limits}), isolation=Isolation(isolation), seed=7)
+
+    def outcomes() -> list[Outcome]:
+        with wall.open(program, confinement) as session:
+            assert isinstance(session.loaded, Returned), session.loaded
+            return list(session.run([json.dumps({"output": output}).encode() for output in outputs]))
+
+    return with_plenty_of_stack(outcomes)
+
+
+def values(outcomes: list[Outcome]) -> list[Any]:
+    assert all(isinstance(outcome, Returned) for outcome in outcomes), outcomes
+    return [json.loads(outcome.value) for outcome in outcomes]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1, 0.5, True, None, "läßt — 漢字 🙂", {"score": 1.0, "metadata": {"deep": [1, {"x": None}]}}, [], -0.0, 2**53],
+    ids=repr,
+)
+def test_a_returned_value_arrives_as_json(wall, value):
+    assert values(run(wall, EVALUATE + "    return output\n", value)) == [value]
+
+
+def test_rows_come_back_in_order_and_one_outcome_each(wall):
+    assert values(run(wall, EVALUATE + "    return output * 2\n", *range(10))) == [2 * n for n in range(10)]
+
+
+def test_row_isolation_forgets_everything_a_row_did(wall):
+    source = "seen = []\n" + EVALUATE + "    seen.append(output)\n    return list(seen)\n"
+    assert values(run(wall, source, 1, 2, 3)) == [[1], [2], [3]]
+
+
+def test_evaluator_isolation_keeps_state_from_row_to_row(wall):
+    source = "seen = []\n" + EVALUATE + "    seen.append(output)\n    return list(seen)\n"
+    assert values(run(wall, source, 1, 2, isolation="evaluator")) == [[1], [1, 2]]
+
+
+def test_what_the_module_built_is_there_on_every_row(wall):
+    source = "import re\nWORD = re.compile('[a-z]+')\n" + EVALUATE + "    return WORD.findall(output)\n"
+    assert values(run(wall, source, "ab 1 cd", "x")) == [["ab", "cd"], ["x"]]
+
+
+def test_an_exception_is_a_value_with_the_users_lines_only(wall):
+    source = "import json\n" + EVALUATE + "    return json.loads(output)\n"
+    (outcome,) = run(wall, source, "{")
+    assert isinstance(outcome, Raised)
+    assert outcome.exception == "JSONDecodeError"
+    assert "line 1 column 2" in outcome.message
+    assert 'File "evaluator.py", line 3, in evaluate' in outcome.traceback
+    assert outcome.traceback.count("File ") == 1
+
+
+def test_a_row_after_an_exception_is_right(wall):
+    outcomes = run(wall, EVALUATE + "    return 1 / output\n", 0, 2)
+    assert isinstance(outcomes[0], Raised)
+    assert values(outcomes[1:]) == [0.5]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "float('nan')",
+        "float('inf')",
+        "{'score': float('-inf')}",
+        "{1, 2}",
+        "object()",
+        "b'x'",
+        "(n for n in [1])",
+        "1j",
+        "{(1, 2): 3}",
+    ],
+)
+def test_a_value_that_json_cannot_hold_is_invalid(wall, expression):
+    (outcome,) = run(wall, EVALUATE + f"    return {expression}\n", 1)
+    assert isinstance(outcome, Invalid)
+
+
+def test_a_result_over_its_limit_is_invalid(wall):
+    (outcome,) = run(wall, EVALUATE + "    return 'x' * 5000\n", 1, result_bytes=1000)
+    assert isinstance(outcome, Invalid)
+    assert "result_bytes" in outcome.message
+
+
+def test_prints_are_captured_per_row_and_apart_from_results(wall):
+    source = (
+        "import sys\n"
+        + EVALUATE
+        + "    print('said', output)\n    print('warned', file=sys.stderr)\n    return output\n"
+    )
+    outcomes = run(wall, source, 1, 2, isolation="evaluator")
+    assert values(outcomes) == [1, 2]
+    assert [outcome.stdout for outcome in outcomes] == ["said 1\n", "said 2\n"]
+    assert [outcome.stderr for outcome in outcomes] == ["warned\n", "warned\n"]
+
+
+def test_usage_is_on_every_outcome(wall):
+    for outcome in run(wall, EVALUATE + "    return 1 / output\n", 1, 0):
+        assert outcome.usage.wall_seconds > 0
+        assert outcome.usage.cpu_seconds >= 0
+
+
+def test_fit_runs_once_and_every_row_starts_from_the_state_after_it(wall):
+    source = "total = 0\ndef fit(rows):\n    global total\n    total = sum(row['output'] for row in rows)\n"
+    source += EVALUATE + "    global total\n    total += output\n    return total\n"
+    with wall.open(Program(source=source, filename="evaluator.py"), Confinement()) as session:
+        assert isinstance(session.fit([b'{"output": 1}', b'{"output": 2}']), Returned)
+        assert values(list(session.run([b'{"output": 10}', b'{"output": 20}']))) == [13, 23]
+
+
+def test_aggregate_gets_the_results_in_a_fresh_state(wall):
+    source = (
+        EVALUATE + "    return output\ndef aggregate(results):\n    return {'sum': sum(r['score'] for r in results)}\n"
+    )
+    with wall.open(Program(source=source, filename="evaluator.py"), Confinement()) as session:
+        assert values([session.aggregate(b'[{"score": 1.5}, {"score": 2}]')]) == [{"sum": 3.5}]
+
+
+# -- limits, which only a real wall can hold ------------------------------------------------------------------------
+
+
+def test_an_endless_loop_costs_its_row_alone_and_little_more_than_its_limit(real_wall):
+    source = EVALUATE + "    while output == 'loop': pass\n    return output\n"
+    started = time.monotonic()
+    before, looped, after = run(real_wall, source, "a", "loop", "b", wall_seconds=0.5)
+    assert time.monotonic() - started < 5
+    assert values([before, after]) == ["a", "b"]
+    assert isinstance(looped, Exceeded)
+    assert looped.limit == "wall_seconds"
+    assert 0.4 < looped.usage.wall_seconds < 3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import re; re.match('(a+)+$', 'a' * 40 + 'b')",
+        "10 ** 10 ** 8",
+        "\n    while True:\n        try:\n            while True: pass\n        except BaseException: pass",
+        "sum(1 for _ in iter(int, 1))",
+        "sorted([0] * 10**6, key=lambda _: [None for _ in range(10**4)])",
+    ],
+    ids=["regex", "integer", "swallowing", "endless-iterator", "native-loop"],
+)
+def test_no_loop_outlives_its_limit(real_wall, body):
+    started = time.monotonic()
+    (outcome,) = run(real_wall, EVALUATE + f"    {body}\n", 1, wall_seconds=0.3)
+    assert isinstance(outcome, Exceeded)
+    assert outcome.limit == "wall_seconds"
+    assert time.monotonic() - started < 5
+
+
+def test_sleeping_past_the_limit_ends_at_once(real_wall):
+    started = time.monotonic()
+    slept, after = run(real_wall, "import time\n" + EVALUATE + "    time.sleep(output)\n    return 1\n", 3600, 0)
+    assert time.monotonic() - started < 3
+    assert isinstance(slept, Exceeded)
+    assert slept.limit == "wall_seconds"
+    assert isinstance(after, Returned)
+
+
+def test_a_short_sleep_moves_the_clock_and_counts_as_time(real_wall):
+    source = (
+        "import time\n"
+        + EVALUATE
+        + "    t = time.time(); m = time.monotonic(); time.sleep(2)\n    return [time.time() - t, time.monotonic() - m]\n"
+    )
+    (outcome,) = run(real_wall, source, 1)
+    assert values([outcome])[0] == pytest.approx([2, 2], abs=0.01)
+    assert outcome.usage.wall_seconds >= 2
+
+
+def test_a_memory_bomb_is_stopped_at_its_limit(real_wall):
+    bomb, after = run(
+        real_wall, EVALUATE + "    return len(bytearray(output))\n", 10**9, 10, memory_bytes=128 * 1024**2
+    )
+    assert isinstance(bomb, Exceeded)
+    assert bomb.limit == "memory_bytes"
+    assert values([after]) == [10]
+
+
+def test_a_slow_memory_leak_is_stopped_too(real_wall):
+    source = EVALUATE + "    kept = []\n    while True: kept.append(bytearray(2**20))\n"
+    (outcome,) = run(real_wall, source, 1, memory_bytes=96 * 1024**2)
+    assert isinstance(outcome, Exceeded)
+    assert outcome.limit == "memory_bytes"
+
+
+def test_deep_recursion_is_an_error_of_its_row(real_wall):
+    deep, after = run(real_wall, EVALUATE + "    return evaluate(output) if output == 1 else 0\n", 1, 2)
+    assert isinstance(deep, Raised)
+    assert deep.exception == "RecursionError"
+    assert values([after]) == [0]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "json.loads('[' * 100_000)",
+        "repr(nested())",
+        "compile('-' * 100_000 + '1', '', 'eval')",
+        "copy.deepcopy(nested())",
+    ],
+    ids=["json", "repr", "parser", "deepcopy"],
+)
+def test_a_stack_overflow_in_native_code_is_a_python_error(real_wall, body):
+    source = "import copy, json\ndef nested():\n    value = []\n    for _ in range(100_000): value = [value]\n    return value\n"
+    overflow, after = run(real_wall, f"{source}{EVALUATE}    if output: {body}\n    return 1\n", 1, 0)
+    assert (isinstance(overflow, Raised) and overflow.exception == "RecursionError") or isinstance(overflow, Exceeded)
+    assert values([after]) == [1]
+
+
+def test_a_stack_that_is_used_up_on_a_small_thread_is_a_limit_and_no_crash_of_the_host(real_wall):
+    source = EVALUATE + "    value = []\n    for _ in range(100_000): value = [value]\n    return 1\n"
+    with real_wall.open(Program(source=source, filename="evaluator.py"), Confinement()) as session:
+        (outcome,) = session.run([b'{"output": 1}'])
+    assert isinstance(outcome, Exceeded)
+    assert outcome.limit == "stack"
+
+
+def test_a_result_nested_too_deep_is_invalid(real_wall):
+    source = EVALUATE + "    value = []\n    for _ in range(output): value = [value]\n    return value\n"
+    deep, cyclic = run(real_wall, source, 100_000, 70)
+    assert isinstance(deep, Invalid)
+    assert isinstance(cyclic, Invalid)
+
+
+@pytest.mark.parametrize(("limit", "stream"), [("stdout_bytes", "stdout"), ("stderr_bytes", "stderr")])
+def test_output_is_cut_at_its_limit_and_says_so(real_wall, limit, stream):
+    source = f"import sys\n{EVALUATE}    for _ in range(1000): print('x' * 1000, file=sys.{stream})\n    return 1\n"
+    (outcome,) = run(real_wall, source, 1, **{limit: 2000})
+    text = getattr(outcome, stream)
+    assert isinstance(outcome, Returned)
+    assert text.startswith("xxx")
+    assert "dropped" in text
+    assert len(text) < 2200
+
+
+@pytest.mark.parametrize("ending", ["os._exit(0)", "os.abort()"])
+def test_ending_the_interpreter_is_a_crash_and_not_a_success(real_wall, ending):
+    crashed, after = run(real_wall, f"import os\n{EVALUATE}    if output: {ending}\n    return 1\n", 1, 0)
+    assert isinstance(crashed, Crashed)
+    assert values([after]) == [1]
+
+
+@pytest.mark.parametrize("ending", ["sys.exit(0)", "raise KeyboardInterrupt", "raise SystemExit"])
+def test_leaving_by_exception_is_raised_and_not_a_success(real_wall, ending):
+    (outcome,) = run(real_wall, f"import sys\n{EVALUATE}    {ending}\n", 1)
+    assert isinstance(outcome, Raised)
+
+
+def test_a_module_that_fails_to_load_says_so_once(real_wall):
+    with real_wall.open(
+        Program(source="import nothing_of_that_name\n", filename="evaluator.py"), Confinement()
+    ) as session:
+        assert isinstance(session.loaded, Raised)
+        assert session.loaded.exception == "ModuleNotFoundError"
+
+
+def test_a_module_that_never_loads_is_stopped(real_wall):
+    program = Program(source="while True: pass\n", filename="evaluator.py")
+    with real_wall.open(program, Confinement(limits=Limits(load_seconds=0.5))) as session:
+        assert isinstance(session.loaded, Exceeded)
+        assert session.loaded.limit == "load_seconds"
+
+
+def test_the_same_row_sees_the_same_world_wherever_it_runs(real_wall):
+    source = (
+        "import os, random, time, uuid, datetime\n"
+        + EVALUATE
+        + "    return [random.random(), os.urandom(4).hex(), str(uuid.uuid4()), "
+        "time.time(), str(datetime.datetime.now()), random.gauss(0, 1), hash('text')]\n"
+    )
+    first = values(run(real_wall, source, 1, 2, 1))
+    second = values(run(real_wall, source, 1, 2, 1))
+    assert first == second
+    assert first[0] == first[2]
+    assert first[0][:3] != first[1][:3]
+
+
+def test_the_same_row_draws_the_same_numbers_under_shared_state(real_wall):
+    source = (
+        "import os, random\n" + EVALUATE + "    return [random.random(), random.gauss(0, 1), os.urandom(4).hex()]\n"
+    )
+    one, _, again = values(run(real_wall, source, 1, 2, 1, isolation="evaluator"))
+    assert one == again
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("async def evaluate(output): return output", 3),
+        (
+            "import asyncio\nasync def evaluate(output):\n    await asyncio.sleep(0.5)\n    return sum(await asyncio.gather(*[one(n) for n in range(3)]))\nasync def one(n):\n    await asyncio.sleep(0)\n    return n\n",
+            3,
+        ),
+        ("import asyncio\ndef evaluate(output):\n    return asyncio.run(asyncio.sleep(0, output))\n", 3),
+    ],
+    ids=["plain", "gather", "run-inside"],
+)
+def test_async_evaluators_work(real_wall, source, expected):
+    assert values(run(real_wall, source, 3)) == [expected]
+
+
+def test_awaiting_what_never_comes_is_an_error_and_no_hang(real_wall):
+    source = "import asyncio\nasync def evaluate(output):\n    await asyncio.get_running_loop().create_future()\n"
+    (outcome,) = run(real_wall, source, 1)
+    assert isinstance(outcome, Raised)
+    assert "nothing in the sandbox will ever complete" in outcome.message
+
+
+def test_positional_only_parameters_are_passed_by_position(real_wall):
+    source = "def evaluate(output, middle=5, /, *, last=7): return [output, middle, last]\n"
+    assert values(run(real_wall, source, 1)) == [[1, 5, 7]]
+
+
+def test_memory_use_is_reported(real_wall):
+    small, large = run(real_wall, EVALUATE + "    return len(bytearray(output))\n", 10, 60_000_000)
+    assert small.usage.memory_bytes is not None
+    assert large.usage.memory_bytes - small.usage.memory_bytes > 50_000_000

@@ -1,0 +1,119 @@
+"""What every test may use: the real sandbox, prepared once, and the real command."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from evalcell import datasets, records
+from evalcell.running import Ready, ready
+from evalcell.settings import Operator
+from evalcell_sandboxes import sandbox as make_sandbox
+from evalcell_sandboxes import silent
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def prepared_wasm() -> None:
+    """Builds and compiles the guest before the first test, so that no test's time-out has to allow for it."""
+    make_sandbox("wasm").prepare(None, silent)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[str, str], Path]:
+    def write(name: str, text: str) -> Path:
+        path = tmp_path / name
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Callable[[Sequence[Any]], Path]:
+    """Writes rows as JSONL; strings go in as they are."""
+
+    def rows(items: Sequence[Any]) -> Path:
+        path = tmp_path / "rows.jsonl"
+        path.write_text(
+            "".join((item if isinstance(item, str) else json.dumps(item)) + "\n" for item in items), encoding="utf-8"
+        )
+        return path
+
+    return rows
+
+
+@pytest.fixture
+def evalcell(tmp_path: Path) -> Callable[..., SimpleNamespace]:
+    """Runs the real command in an empty directory."""
+
+    def run(
+        *arguments: object, stdin: str = "", env: dict[str, str] | None = None, seconds: float = 120
+    ) -> SimpleNamespace:
+        done = subprocess.run(
+            [sys.executable, "-m", "evalcell", *map(str, arguments)],
+            cwd=tmp_path,
+            input=stdin,
+            env={**os.environ, **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+        return SimpleNamespace(
+            code=done.returncode, out=done.stdout, err=done.stderr, json=lambda: json.loads(done.stdout)
+        )
+
+    return run
+
+
+class Scored:
+    """Records of a run through a real engine, by row."""
+
+    def __init__(self, found: list[records.Record]) -> None:
+        self.records = found
+
+    def __getitem__(self, row: int) -> records.Record:
+        return next(record for record in self.records if record.row == row)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+
+@pytest.fixture
+def engine_for(write: Callable[[str, str], Path]) -> Iterator[Callable[..., Ready]]:
+    """Makes an engine that has loaded a source."""
+    opened = []
+
+    def engine_for(source: str, *, lanes: int = 1, **operator: Any) -> Ready:
+        context = ready(
+            write("evaluator.py", source), Operator(**operator), started_ns=1_700_000_000 * 10**9, lanes=lanes
+        )
+        opened.append(context)
+        made = context.__enter__()
+        made.engine.open(made.planned.plan)
+        return made
+
+    yield engine_for
+    for context in opened:
+        context.__exit__(None, None, None)
+
+
+@pytest.fixture
+def score(engine_for: Callable[..., Ready], rows: Callable[[Sequence[Any]], Path]) -> Callable[..., Scored]:
+    """Runs a source over rows in real lanes and gives the records."""
+
+    def score(source: str, items: Sequence[Any], **options: Any) -> Scored:
+        made = engine_for(source, **options)
+        with datasets.opened(str(rows(items))) as dataset:
+            lines = [lines for finished in made.engine.run(dataset) for lines in finished.rows]
+        return Scored([records.decode(line) for text in lines for line in text.splitlines()])
+
+    return score

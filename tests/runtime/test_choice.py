@@ -1,0 +1,87 @@
+import pytest
+
+from evalcell.choice import check_python, choose, provider
+from evalcell.errors import EvaluatorError
+from evalcell_sandboxes import Description, Import
+
+
+def described(*imports):
+    return Description(hooks=(), imports=tuple(imports))
+
+
+JSON = Import("json", 1, standard=True, present=True)
+SKLEARN = Import("sklearn.metrics", 3)
+
+
+def test_code_of_the_standard_library_runs_in_webassembly():
+    choice = choose(described(JSON), (), None)
+    assert choice.sandbox == "wasm"
+    assert "standard library" in choice.reason
+
+
+def test_declared_dependencies_need_a_container():
+    choice = choose(described(JSON, SKLEARN), ("scikit-learn>=1.5",), None)
+    assert choice.sandbox == "container"
+    assert "scikit-learn" in choice.reason
+
+
+def test_an_undeclared_import_is_an_error_with_the_line_to_add():
+    with pytest.raises(
+        EvaluatorError, match=r'Line 3 imports .sklearn.metrics.(.|\n)*dependencies = \["scikit-learn"\]'
+    ) as caught:
+        choose(described(SKLEARN), (), None)
+    assert caught.value.kind == "import"
+
+
+def test_one_more_undeclared_import_names_the_package_to_add():
+    with pytest.raises(EvaluatorError, match="'numpy'"):
+        choose(described(SKLEARN, Import("numpy", 4)), ("scikit-learn",), None)
+
+
+@pytest.mark.parametrize(
+    ("module", "dependencies"),
+    [
+        ("yaml", ["PyYAML"]),
+        ("google.cloud.storage", ["google-cloud-storage"]),
+        ("weird_import", ["some-other-name"]),
+        ("PIL.Image", ["pillow"]),
+        ("Foo_Bar", ["foo.bar"]),
+    ],
+)
+def test_a_declared_package_covers_its_import_however_it_is_spelled(module, dependencies):
+    assert choose(described(Import(module, 1)), dependencies, None).sandbox == "container"
+
+
+def test_an_optional_import_is_no_reason_for_a_container():
+    assert choose(described(JSON, Import("numpy", 2, optional=True)), (), None).sandbox == "wasm"
+
+
+def test_a_module_that_webassembly_lacks_is_named():
+    with pytest.raises(EvaluatorError, match="'ssl', which CPython for WebAssembly does not have"):
+        choose(described(Import("ssl", 1, standard=True)), (), None)
+
+
+def test_a_relative_import_has_nothing_to_import_from():
+    with pytest.raises(EvaluatorError, match="one file"):
+        choose(described(Import(".helpers", 1)), (), None)
+
+
+def test_a_weaker_sandbox_is_never_taken_for_code_that_needs_another():
+    with pytest.raises(EvaluatorError, match="scikit-learn"):
+        choose(described(SKLEARN), ("scikit-learn",), "wasm")
+
+
+def test_a_sandbox_that_was_asked_for_is_taken():
+    assert choose(described(JSON), (), "container").sandbox == "container"
+
+
+def test_requires_python_is_held_against_the_sandbox():
+    check_python(">=3.11", "wasm", "3.14.0")
+    check_python(None, "wasm", "3.14.0")
+    with pytest.raises(EvaluatorError, match="Python 3.14.0"):
+        check_python("<3.13", "wasm", "3.14.0")
+
+
+def test_packages_are_known_by_what_they_provide():
+    assert provider("sklearn.feature_extraction.text") == "scikit-learn"
+    assert provider("some_module.sub") == "some-module"

@@ -1,0 +1,109 @@
+import io
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evalcell import datasets
+from evalcell.datasets import opened
+from evalcell.errors import DatasetError
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(content: bytes, name: str = "data"):
+        path = tmp_path / name
+        path.write_bytes(content)
+        with opened(str(path)) as rows:
+            return list(rows)
+
+    return read
+
+
+def texts(rows):
+    return [row.text for row in rows]
+
+
+def test_jsonl_gives_one_row_a_line_with_its_number(read):
+    rows = read(b'{"a": 1}\n\n  {"a": 2}\r\n{"a": 3}')
+    assert texts(rows) == [b'{"a": 1}', b'{"a": 2}', b'{"a": 3}']
+    assert [(row.index, row.line) for row in rows] == [(0, 1), (1, 3), (2, 4)]
+
+
+def test_a_malformed_line_is_a_row_for_somebody_else_to_judge(read):
+    assert texts(read(b'{"a": 1}\n{broken\n{"a": 2}\n')) == [b'{"a": 1}', b"{broken", b'{"a": 2}']
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_row(read):
+    assert texts(read(b'\xef\xbb\xbf{"a": 1}\n')) == [b'{"a": 1}']
+    assert texts(read(b'\xef\xbb\xbf[{"a": 1}]')) == [b'{"a": 1}']
+
+
+@pytest.mark.parametrize("content", [b"[]", b"  [ ]\n", b"", b"\n\n"])
+def test_an_empty_dataset_has_no_rows(read, content):
+    assert read(content) == []
+
+
+def test_a_json_list_is_streamed_element_by_element(read):
+    content = b' [ {"a": [1, "]"]} ,\n{"b": "\\"}"}, 12, "x" ]\n '
+    assert texts(read(content)) == [b'{"a": [1, "]"]}', b'{"b": "\\"}"}', b"12", b'"x"']
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'[{"a": 1}', "expected ']'"),
+        (b'[{"a": 1} {"b": 2}]', "expected ']'"),
+        (b'[{"a": 1},]', "Element 1"),
+        (b'[{"a": }]', "Element 0"),
+        (b"[1] 2", "goes on after"),
+        (b'[{"a": "\xff"}]', "not UTF-8"),
+    ],
+)
+def test_a_broken_list_is_an_error_that_says_where(read, content, message):
+    with pytest.raises(DatasetError, match=message):
+        read(content)
+
+
+def test_a_missing_dataset_is_named():
+    with pytest.raises(DatasetError, match="no dataset 'nowhere.jsonl'"), opened("nowhere.jsonl"):
+        pass
+
+
+def test_a_directory_is_no_dataset(tmp_path):
+    with pytest.raises(DatasetError, match="cannot be read"), opened(str(tmp_path)):
+        pass
+
+
+def test_standard_input_is_read(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(b'[{"a": 1}, {"a": 2}]'))))
+    with opened("-") as rows:
+        assert texts(rows) == [b'{"a": 1}', b'{"a": 2}']
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(
+            st.text(max_size=3),
+            st.integers() | st.text(max_size=20) | st.floats(allow_nan=False, allow_infinity=False),
+            max_size=3,
+        ),
+        max_size=8,
+    ),
+    st.integers(1, 40),
+    st.booleans(),
+)
+def test_rows_do_not_depend_on_where_the_chunks_end(items, chunk, ascii_only):
+    before, datasets._CHUNK_BYTES = datasets._CHUNK_BYTES, chunk
+    try:
+        as_list = json.dumps(items, ensure_ascii=ascii_only).encode()
+        as_lines = "".join(json.dumps(item, ensure_ascii=ascii_only) + "\n" for item in items).encode()
+        for content in (as_list, as_lines):
+            rows = datasets._rows(io.BufferedReader(io.BytesIO(content)), "test")
+            assert [json.loads(row.text) for row in rows] == items
+    finally:
+        datasets._CHUNK_BYTES = before
