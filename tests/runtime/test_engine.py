@@ -134,7 +134,7 @@ def test_a_killed_lane_loses_no_row_and_repeats_none(engine_for, rows):
     assert [record.score for record in found] == list(range(300))
 
 
-def test_a_row_that_kills_its_lane_twice_is_crashed_and_the_others_are_scored(engine_for, rows):
+def test_a_row_that_kills_every_lane_it_meets_is_crashed_and_the_others_are_scored(engine_for, rows):
     made = engine_for(
         "def evaluate(output):\n    while output == 50: pass\n    return output\n", limits={"wall_seconds": 60}
     )

@@ -4,8 +4,8 @@ Rows are cut into batches. A batch that is out with a lane comes back in pieces,
 in the order in which they were read. How much is out at a time is bounded, so a slow reader of the results slows
 the lanes, and a slow row stops the others only when the window behind it is full.
 
-When a lane dies, the rows it has answered stand. The rows it held are given out again, one at a time, to find
-the one that kills: a row that takes a lane down while it is alone is `crashed`, and is not tried again.
+When a lane dies, the rows it has answered stand. The rows it was working on are given out again, one at a time, to
+find the one that kills. A row is tried twice more at most: if its lane dies each time, it is `crashed`.
 """
 
 import selectors
@@ -57,6 +57,7 @@ _WINDOW = 8
 _MOST_HELD_BYTES = 32 * 1024**2
 _GRACE_SECONDS = 30.0
 """How much longer than its limits allow a lane may stay silent before it counts as dead."""
+_MOST_RETRIES = 2
 _MOST_FAILED_STARTS = 3
 _LANE_START_SECONDS = 0.3
 
@@ -95,19 +96,23 @@ class _Batch:
 
 
 class _Span:
-    """Rows `start` to `stop` of a batch, out with a lane or waiting for one. `alone` after a lane died of its rows."""
+    """Rows `start` to `stop` of a batch, out with a lane or waiting. `deaths` counts the lanes that died of it."""
 
-    def __init__(self, batch: _Batch, start: int, stop: int, *, alone: bool = False) -> None:
+    def __init__(self, batch: _Batch, start: int, stop: int, *, deaths: int = 0) -> None:
         self.batch = batch
         self.start = start
         self.stop = stop
-        self.alone = alone
+        self.deaths = deaths
+
+    @property
+    def alone(self) -> bool:
+        return self.deaths > 0
 
     def rows(self) -> list[Row]:
         return self.batch.rows[self.start : self.stop]
 
     def one_by_one(self) -> "list[_Span]":
-        return [_Span(self.batch, row, row + 1, alone=True) for row in range(self.start, self.stop)]
+        return [_Span(self.batch, row, row + 1, deaths=self.deaths + 1) for row in range(self.start, self.stop)]
 
 
 class _Lane:
@@ -328,18 +333,16 @@ class Engine(AbstractContextManager["Engine"]):
 
     # -- deaths ---------------------------------------------------------------------------------------------------
     def _bury(self, lane: _Lane, fault: str | None) -> None:
-        """Removes a dead lane and gives its rows out again; the row that killed it twice ends here."""
+        """Removes a dead lane and gives its rows out again; a row that has used up its tries ends here."""
         how = self._drop(lane)
         if not lane.ready:
             self._count_failed_start(how)
         if not lane.spans:
             return
         first, *rest = lane.spans
-        if first.alone:
+        again = first.one_by_one() if first.deaths < _MOST_RETRIES else []
+        if not again:
             self._give_up(first, fault)
-            again: list[_Span] = []
-        else:
-            again = first.one_by_one()
         self._waiting.extendleft(reversed([*again, *rest]))
 
     def _drop(self, lane: _Lane) -> str:
@@ -352,9 +355,9 @@ class Engine(AbstractContextManager["Engine"]):
         assert self._work is not None
         row = span.rows()[0]
         if fault is None:
-            error = Error("crashed", "the worker process died on this row, twice")
+            error = Error("crashed", f"the worker process died on this row, {span.deaths + 1} times")
         else:
-            error = Error("infrastructure", f"the sandbox failed on this row, twice: {fault}")
+            error = Error("infrastructure", f"the sandbox failed on this row, {span.deaths + 1} times: {fault}")
         lines = self._work.failed(row, self._work.bind(row).id, error)
         self._work.tally.rows += 1
         span.batch.fill(span.start, Done([lines], self._work.take_tally()))
