@@ -1,0 +1,71 @@
+"""The project's own files agree with each other."""
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import evalcell_sandboxes
+from evalcell_sandboxes.wasm import image
+
+ROOT = Path(__file__).parent.parent
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def test_the_build_requires_the_componentize_py_that_names_the_image():
+    wanted = f"componentize-py=={image.COMPONENTIZE_PY}"
+    assert wanted in PYPROJECT["build-system"]["requires"]
+    assert wanted in PYPROJECT["dependency-groups"]["build"]
+    assert not any("componentize" in item for item in PYPROJECT["project"]["dependencies"])
+
+
+def test_requirements_are_locked_with_hashes_and_without_addresses():
+    locked = (ROOT / "requirements/dev.txt").read_text()
+    pinned = re.findall(r"^[a-z0-9-]+==\S+", locked, re.MULTILINE)
+    assert len(pinned) > 20
+    assert locked.count("--hash=sha256:") >= len(pinned)
+    assert "://" not in locked
+    assert "--index" not in locked
+
+
+def test_the_public_names_of_the_sandboxes_are_what_they_were():
+    assert sorted(evalcell_sandboxes.__all__) == evalcell_sandboxes.__all__
+    for name in evalcell_sandboxes.__all__:
+        assert getattr(evalcell_sandboxes, name) is not None
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory) -> Path:
+    """The wheel as users get it. Its image comes from the cache, so this takes a second."""
+    target = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(target)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    return next(target.glob("*.whl"))
+
+
+def test_the_wheel_fits_every_platform_and_carries_the_image(wheel):
+    assert wheel.name.endswith("-py3-none-any.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert f"evalcell_sandboxes/wasm/{image.file_name()}" in names
+    assert "evalcell_sandboxes/wasm/guest/wit/guest.wit" in names
+    assert any(name.endswith("licenses/NOTICE") for name in names)
+    assert {name.split("/")[0] for name in names if "dist-info" not in name} == {
+        "evalcell",
+        "evalcell_sandboxes",
+        "evalcell_evaluators",
+    }
+
+
+def test_no_page_names_a_path_of_somebodys_machine():
+    for page in [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("examples/*"),
+        ROOT / "Makefile",
+        ROOT / "Dockerfile",
+    ]:
+        assert not re.search(r"/(root|home/[a-z]+)/", page.read_text(encoding="utf-8")), page

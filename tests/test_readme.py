@@ -1,0 +1,62 @@
+"""The README tells the truth: its commands run, and print what it says they print."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
+
+
+def _commands():
+    for block in BLOCKS:
+        command, _, output = block.partition("\n")
+        if command.startswith("$ evalcell"):
+            yield pytest.param(command.removeprefix("$ "), output, id=command[2:40])
+
+
+def _stable(text: str) -> list[str]:
+    """Lines without what differs from run to run: digests, times, and space around cells."""
+    text = re.sub(r"\b[0-9a-f]{16}\b", "VERSION", text)
+    text = re.sub(r"[\d,.]+ (s\b|rows/s)", r"N \1", text)
+    return [re.sub(r"\s+", " ", line).strip() for line in text.splitlines() if line.strip() and "─" not in line]
+
+
+@pytest.mark.parametrize(("command", "output"), list(_commands()))
+def test_a_command_of_the_readme_prints_what_it_says(command, output):
+    done = subprocess.run(
+        [sys.executable, "-m", "evalcell", *shlex.split(command)[1:]],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    if output:
+        assert _stable(done.stdout) == _stable(output)
+
+
+def test_the_make_commands_of_the_readme_exist():
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"^\$ make ([a-z]+)", README, re.MULTILINE))
+    assert named == {"demo", "test"}
+    assert named <= targets
+
+
+def test_links_of_the_documentation_lead_somewhere():
+    for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md"), ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md"]:
+        for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_python_of_the_readme_runs(evalcell, write, rows):
+    first = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
+    done = evalcell("run", write("mine.py", first), "--data", rows([{"output": " Yes", "reference": "yes"}]), "--json")
+    assert done.json()["scores"]["mine"]["mean"] == 1.0
