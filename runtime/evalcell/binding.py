@@ -83,7 +83,6 @@ def bind(evaluate: Hook, paths: Mapping[str, str], literals: Mapping[str, object
     Raises:
         EvaluatorError: `evaluate` has a signature that cannot be called with named values.
         UsageError: A binding names no parameter, is given twice, or holds a path that cannot be read.
-
     """
     parameters = _parameters(evaluate)
     takes_any = any(parameter.kind is Kind.ANY_KEYWORD for parameter in parameters)

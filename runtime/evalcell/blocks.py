@@ -123,7 +123,6 @@ def read(table: dict[str, Any], line: int) -> Manifest:
 
     Raises:
         EvaluatorError: An unknown key, or a value that makes no sense; the message names it.
-
     """
     where = f"The metadata block on line {line}"
     for key in table:

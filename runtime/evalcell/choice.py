@@ -46,7 +46,6 @@ def choose(description: Description, dependencies: Sequence[str], requested: str
 
     Raises:
         EvaluatorError: It imports what it does not declare, or what no sandbox could give it.
-
     """
     _check_imports(description.imports, dependencies)
     third_party = [found.module for found in description.imports if not found.standard and not found.optional]

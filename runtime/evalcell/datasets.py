@@ -35,7 +35,6 @@ def opened(path: str) -> Iterator[Iterator[Row]]:
 
     Raises:
         DatasetError: It is not there or cannot be read; while iterating, that it is malformed beyond one line.
-
     """
     if path == "-":
         yield _rows(cast(BufferedReader, sys.stdin.buffer), "standard input")

@@ -53,7 +53,6 @@ def read_source(path: Path, limits: Limits) -> Source:
 
     Raises:
         UsageError: It is not there, not a file, not text, or too large.
-
     """
     language = _SUFFIXES.get(path.suffix)
     if language is None:
@@ -82,7 +81,6 @@ def understand(source: Source, described: Description | SyntaxProblem | Exceeded
 
     Raises:
         EvaluatorError: It does not parse, has no `evaluate`, or its metadata makes no sense.
-
     """
     if isinstance(described, SyntaxProblem):
         raise EvaluatorError("syntax", _syntax_message(source, described))

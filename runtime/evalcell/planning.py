@@ -27,7 +27,6 @@ def choose_sandbox(evaluator: Evaluator, operator: Operator) -> tuple[Choice, Sa
     Raises:
         EvaluatorError: No sandbox can run it.
         SandboxUnavailable: The one that could is not to be had here.
-
     """
     manifest = evaluator.manifest
     choice = choose(evaluator.description, manifest.dependencies, operator.sandbox or manifest.sandbox)
@@ -47,7 +46,6 @@ def make_plan(
         EvaluatorError: The file cannot be run.
         UsageError: A flag makes no sense.
         SandboxUnavailable: The sandbox it needs is not to be had here.
-
     """
     settings = settle(evaluator.manifest, operator)
     bindings = bind(evaluator.evaluate, settings.bind, settings.set)

@@ -42,7 +42,6 @@ def ready(
     Raises:
         UsageError, EvaluatorError: It cannot be run, or not in this way.
         SandboxUnavailable, SandboxFault: What it needs is not here, or failed.
-
     """
     limits = _parsing_limits(operator)
     source = read_source(path, limits)

@@ -43,7 +43,6 @@ def scores_of(value: Any, output: Output) -> list[Score]:
 
     Raises:
         InvalidResult: It holds none, or one that the output configuration does not allow.
-
     """
     scores = [_configured(score, output) for score in _read(value)]
     if len(scores) == 1:

@@ -65,7 +65,6 @@ def settle(manifest: Manifest, operator: Operator) -> Settings:
     Raises:
         EvaluatorError: The block asks for more than a block may.
         UsageError: A flag makes no sense.
-
     """
     _refuse_ungranted(manifest, operator)
     sources: dict[str, str] = {}

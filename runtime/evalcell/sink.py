@@ -21,7 +21,6 @@ def opened(path: str | None) -> Iterator[Sink]:
 
     Raises:
         UsageError: The file cannot be written.
-
     """
     if path is None:
         yield _drop

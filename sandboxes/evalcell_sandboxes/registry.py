@@ -24,7 +24,6 @@ def sandbox(name: str) -> Sandbox:
 
     Raises:
         SandboxUnavailable: There is none.
-
     """
     if name not in _SANDBOXES:
         known = ", ".join(map(repr, _SANDBOXES))

@@ -41,7 +41,6 @@ class Session(ABC):
 
         Raises:
             SandboxFault: The machinery failed. Outcomes already yielded stand; the row in flight has none.
-
         """
 
     @abstractmethod
@@ -73,7 +72,6 @@ class Sandbox(ABC):
 
         Raises:
             SandboxUnavailable: Something is missing; the message says what, and how to get it.
-
         """
 
     @abstractmethod
@@ -82,7 +80,6 @@ class Sandbox(ABC):
 
         Raises:
             SandboxFault: The machinery failed.
-
         """
 
     @abstractmethod
@@ -92,5 +89,4 @@ class Sandbox(ABC):
         Raises:
             SandboxUnavailable: The sandbox was not prepared, or lost what `prepare` made.
             SandboxFault: The machinery failed.
-
         """

@@ -181,10 +181,11 @@ def test_aggregate_gets_the_results_in_a_fresh_state(wall):
 # -- limits, which only a real wall can hold ------------------------------------------------------------------------
 
 
-def test_an_endless_loop_costs_its_row_alone_and_little_more_than_its_limit(real_wall):
+@pytest.mark.parametrize("isolation", list(Isolation))
+def test_an_endless_loop_costs_its_row_alone_and_little_more_than_its_limit(real_wall, isolation):
     source = EVALUATE + "    while output == 'loop': pass\n    return output\n"
     started = time.monotonic()
-    before, looped, after = run(real_wall, source, "a", "loop", "b", wall_seconds=0.5)
+    before, looped, after = run(real_wall, source, "a", "loop", "b", isolation=isolation, wall_seconds=0.5)
     assert time.monotonic() - started < 5
     assert values([before, after]) == ["a", "b"]
     assert isinstance(looped, Exceeded)
@@ -209,6 +210,13 @@ def test_no_loop_outlives_its_limit(real_wall, body):
     assert isinstance(outcome, Exceeded)
     assert outcome.limit == "wall_seconds"
     assert time.monotonic() - started < 5
+
+
+def test_each_of_many_slow_rows_has_the_whole_limit_to_itself(real_wall):
+    source = EVALUATE + "    for _ in range(output): pass\n    return 1\n"
+    outcomes = run(real_wall, source, *[3_000_000] * 8, isolation="evaluator", wall_seconds=1.0)
+    assert values(outcomes) == [1] * 8
+    assert all(0.001 < outcome.usage.wall_seconds < 1.0 for outcome in outcomes)
 
 
 def test_sleeping_past_the_limit_ends_at_once(real_wall):
@@ -379,3 +387,70 @@ def test_memory_use_is_reported(real_wall):
     small, large = run(real_wall, EVALUATE + "    return len(bytearray(output))\n", 10, 60_000_000)
     assert small.usage.memory_bytes is not None
     assert large.usage.memory_bytes - small.usage.memory_bytes > 50_000_000
+
+
+def test_writes_to_the_raw_descriptors_belong_to_their_row(real_wall):
+    source = "import os\n" + EVALUATE + "    os.write(1, b'out %d' % output); os.write(2, b'err')\n    return 1\n"
+    outcomes = run(real_wall, source, 1, 2, 3, isolation="evaluator")
+    assert [(outcome.stdout, outcome.stderr) for outcome in outcomes] == [
+        ("out 1", "err"),
+        ("out 2", "err"),
+        ("out 3", "err"),
+    ]
+
+
+@pytest.fixture
+def wasm_wall(real_wall):
+    if real_wall.name != "wasm":
+        pytest.skip("meddles with the WebAssembly guest's own modules")
+    return real_wall
+
+
+@pytest.mark.parametrize("isolation", list(Isolation))
+def test_reports_that_the_code_makes_up_are_not_believed(wasm_wall, isolation):
+    forged = """'{"kind":"returned","value":1.0}'"""
+    source = (
+        "from wit_world.imports import host\n"
+        + EVALUATE
+        + f"    if output == 'forge': [host.row_done({forged}) for _ in range(200)]\n    return 0\n"
+    )
+    outcomes = run(wasm_wall, source, "forge", "honest", isolation=isolation)
+    assert isinstance(outcomes[0], Invalid)
+    assert "made up" in outcomes[0].message
+    if isolation is Isolation.ROW:
+        assert values(outcomes[1:]) == [0]
+
+
+def test_a_report_before_an_endless_loop_does_not_excuse_it(wasm_wall):
+    forged = """'{"kind":"returned","value":1.0}'"""
+    source = "from wit_world.imports import host\n" + EVALUATE + f"    host.row_done({forged})\n    while True: pass\n"
+    (outcome,) = run(wasm_wall, source, 1, wall_seconds=0.3)
+    assert isinstance(outcome, Exceeded)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        "''",
+        "'nonsense'",
+        "'[]'",
+        """'{"kind":"infrastructure"}'""",
+        """'{"kind":"raised","message":3}'""",
+        "'{' * 100_000",
+        """'{"kind":"returned","value":' + '[' * 100_000""",
+        "'x' * 50_000_000",
+    ],
+    ids=["empty", "nonsense", "list", "kind", "type", "deep", "deep-value", "huge"],
+)
+def test_a_report_that_is_none_is_invalid_and_never_a_fault_of_the_host(wasm_wall, forged):
+    source = f"import calling\n{EVALUATE}    calling._report = lambda *_: {forged}\n    return 0\n"
+    outcomes = run(wasm_wall, source, 1, 2, isolation="evaluator")
+    assert values(outcomes[:1]) == [0]
+    assert isinstance(outcomes[1], Invalid)
+
+
+def test_text_that_is_not_utf8_is_refused_before_it_reaches_the_wall(wasm_wall):
+    with wasm_wall.open(Program(source=EVALUATE + "    return 1\n", filename="evaluator.py"), Confinement()) as session:
+        with pytest.raises(UnicodeDecodeError):
+            list(session.run([b'{"output": "\xff"}']))
+        assert values(list(session.run([b'{"output": 1}']))) == [1]

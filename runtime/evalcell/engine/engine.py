@@ -171,7 +171,6 @@ class Engine(AbstractContextManager["Engine"]):
         Raises:
             EvaluatorError: The module's own code failed.
             SandboxUnavailable, SandboxFault: The sandbox could not do it.
-
         """
         self._plan = plan
         self._work = RowWork(plan)
@@ -210,7 +209,6 @@ class Engine(AbstractContextManager["Engine"]):
         Raises:
             SandboxUnavailable, SandboxFault: No lane can be kept alive.
             DatasetError: The rows cannot be read on. What was given out stands.
-
         """
         exhausted = False
         self._rows_started = time.monotonic()

@@ -60,7 +60,6 @@ class LaneProcess:
 
         Raises:
             SandboxFault: The lane died, or stayed silent for longer than that.
-
         """
         self.connection.settimeout(seconds)
         try:

@@ -1,16 +1,17 @@
 """Calls exported functions of a component with as little Python in between as wasmtime's C API allows.
 
 `wasmtime.component.Func` looks up the function's type and converts each value on every call, which costs more than
-a small evaluator itself. The guest's exports take strings and one integer and give back a string, so this module
-keeps the argument array and the result slot between calls and only fills them in.
+a small evaluator itself. What crosses between us and the guest is strings only, so this module keeps the argument
+array and the result slot between calls and only fills them in.
 """
 
 import ctypes
+from collections.abc import Callable
 from ctypes import byref
 from typing import Any
 
 from wasmtime import Store, WasmtimeError, _ffi
-from wasmtime.component import ExportIndex, Instance
+from wasmtime.component import ExportIndex, Instance, LinkerInstance
 
 
 class _Text(ctypes.Structure):
@@ -20,54 +21,69 @@ class _Text(ctypes.Structure):
 
 
 class Export:
-    """One exported function of one instance, which takes the given kinds of arguments and gives back a string."""
+    """One exported function of one instance. It takes strings, as UTF-8, and gives back one or nothing."""
 
-    def __init__(
-        self, store: Store, instance: Instance, index: ExportIndex, parameters: "tuple[type[bytes | int], ...]"
-    ) -> None:
+    def __init__(self, store: Store, instance: Instance, index: ExportIndex, parameters: int, *, answers: bool) -> None:
         function = instance.get_func(store, index)
         if function is None:
             raise WasmtimeError("the guest image lacks an export")
         self._function = function
-        self._arguments = (_ffi.wasmtime_component_val_t * len(parameters))()
-        self._slots = [_slot(value, kind) for value, kind in zip(self._arguments, parameters, strict=True)]
-        self._result = _ffi.wasmtime_component_val_t()
-        self._result_pointer = byref(self._result)
-        self._answer = self._result.of.string
-        self._call = (
-            byref(function._func),
-            store._context(),
-            self._arguments,
-            len(parameters),
-            self._result_pointer,
-            1,
-        )
+        self._arguments = (_ffi.wasmtime_component_val_t * parameters)()
+        self._slots = [_slot(value) for value in self._arguments]
+        self._result = _ffi.wasmtime_component_val_t() if answers else None
+        result = byref(self._result) if self._result is not None else None
+        self._call = (byref(function._func), store._context(), self._arguments, parameters, result, int(answers))
 
-    def __call__(self, *arguments: bytes | int) -> bytes:
-        """Calls the function. Strings are given and returned as UTF-8, which the caller vouches for.
+    def __call__(self, *arguments: bytes) -> bytes:
+        """Calls the function.
 
         Raises:
             WasmtimeError: The call trapped. The instance can never be entered again.
-
+            UnicodeDecodeError: An argument is not UTF-8.
         """
         # wasmtime copies the arguments during the call; `arguments` keeps the bytes alive until then.
         for slot, argument in zip(self._slots, arguments, strict=True):
-            if isinstance(argument, bytes):
-                slot.size, slot.data = len(argument), argument
-            else:
-                slot.u64 = argument
+            argument.decode()  # on text that is not UTF-8 wasmtime aborts the whole process
+            slot.size, slot.data = len(argument), argument
         error = _ffi.wasmtime_component_func_call(*self._call)
         if error:
             raise WasmtimeError._from_ptr(error)
-        answer = ctypes.string_at(self._answer.data, self._answer.size)
-        _ffi.wasmtime_component_val_delete(self._result_pointer)
+        if self._result is None:
+            return b""
+        answer = _text(self._result)
+        _ffi.wasmtime_component_val_delete(byref(self._result))
         return answer
 
 
-def _slot(value: "_ffi.wasmtime_component_val_t", kind: "type[bytes | int]") -> Any:
-    """Where an argument of that kind is written, inside the C value."""
-    if kind is int:
-        value.kind = _ffi.WASMTIME_COMPONENT_U64
-        return value.of
+def _slot(value: "_ffi.wasmtime_component_val_t") -> _Text:
+    """Where a string argument is written, inside the C value."""
     value.kind = _ffi.WASMTIME_COMPONENT_STRING
     return _Text.from_buffer(value.of.string)
+
+
+def _text(value: "_ffi.wasmtime_component_val_t") -> bytes:
+    text = value.of.string
+    return ctypes.string_at(text.data, text.size)
+
+
+class Ear:
+    """A host function that takes one string, as UTF-8, and answers nothing."""
+
+    def __init__(self, hear: Callable[[bytes], None]) -> None:
+        def heard(
+            _data: object, _context: object, _type: object, arguments: Any, _n: int, _results: Any, _m: int
+        ) -> int:
+            hear(_text(arguments[0]))
+            return 0
+
+        self._callback = _ffi.wasmtime_component_func_callback_t(heard)
+
+    def add_to(self, instance: LinkerInstance, name: str) -> None:
+        """Defines the function in a linker. It must be kept for as long as the linker is used."""
+        text = name.encode()
+        forget = ctypes.CFUNCTYPE(None, ctypes.c_void_p)()
+        error = _ffi.wasmtime_component_linker_instance_add_func(
+            instance.ptr(), ctypes.create_string_buffer(text), len(text), self._callback, None, forget
+        )
+        if error:
+            raise WasmtimeError._from_ptr(error)

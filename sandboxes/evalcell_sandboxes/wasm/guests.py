@@ -3,6 +3,8 @@
 import math
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from wasmtime import Engine, Store, WasmtimeError
 from wasmtime.component import Component, Instance, Linker
@@ -10,19 +12,26 @@ from wasmtime.component import Component, Instance, Linker
 from evalcell_sandboxes.errors import SandboxFault
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Usage
 from evalcell_sandboxes.program import Limits
-from evalcell_sandboxes.wasm.calls import Export
+from evalcell_sandboxes.wasm.calls import Ear, Export
 from evalcell_sandboxes.wasm.engine import TICK_SECONDS
 from evalcell_sandboxes.wasm.failure import outcome_of_trap
 from evalcell_sandboxes.wasm.host import World, link
 from evalcell_sandboxes.wasm.memory import LinearMemory
 
-_EXPORTS: "dict[str, tuple[type[bytes | int], ...]]" = {
-    "describe": (bytes,),
-    "load": (bytes, bytes),
-    "run": (bytes, int),
-    "hook": (bytes, bytes),
-}
-"""What the guest exports, each with the arguments it takes."""
+_EXPORTS = {"describe": 1, "load": 2, "run": 1, "hook": 2}
+"""What the guest exports, each with how many strings it takes."""
+_HOST = "evalcell:guest/host"
+# What a report may weigh beyond the result and the prints: compiled code up to a size, a message and a traceback.
+_CODE_BYTES = 1024**2
+_MESSAGE_BYTES = 256 * 1024
+
+
+class Report(NamedTuple):
+    """What the guest said of a call or a row, what that used, and what went to the raw descriptors 1 and 2."""
+
+    text: bytes
+    usage: Usage
+    output: tuple[bytes, bytes] | None
 
 
 class Guest:
@@ -34,16 +43,23 @@ class Guest:
         self._component = component
         self._limits = limits
         self._world = World(clock_start_ns, output_bytes=limits.stdout_bytes)
-        self._linker: Linker = link(engine, component, self._world)
+        self._ear = Ear(self._row_done)
+        self._linker: Linker = link(engine, component, self._world, {_HOST: {"row-done": self._ear}})
         self._indexes = {name: component.get_export_index(name) for name in _EXPORTS}
         self._memory = LinearMemory()
         self._store: Store | None = None
         self._instance: Instance | None = None
         self._exports: dict[str, Export] = {}
+        self._seeds: Iterator[int] = iter(())
+        self._reports: list[Report] = []
+        self._most_reports = 0
+        self._started = (0.0, 0.0)
+        # Escaping makes a byte of output six bytes of JSON at worst.
+        printed = 6 * (limits.stdout_bytes + limits.stderr_bytes)
+        self.most_report_bytes = printed + max(limits.result_bytes, _CODE_BYTES) + _MESSAGE_BYTES
         self._budgets = {
             name: _budget(getattr(limits, name)) for name in limits.__struct_fields__ if name.endswith("_seconds")
         }
-        self.usage = Usage()
 
     @property
     def alive(self) -> bool:
@@ -75,34 +91,65 @@ class Guest:
             raise SandboxFault(f"wasmtime could not make an instance of the guest: {error}") from error
         self._store = store
 
-    def call(self, name: str, *arguments: bytes | int, seed: int, limit: str) -> bytes | Exceeded | Crashed:
+    def call(self, name: str, *arguments: bytes, limit: str) -> Report | Exceeded | Crashed:
         """Calls an export. The instance is thrown away when the call does not come back."""
+        self._begin(0, limit)
+        try:
+            answer = self._export(name)(*arguments)
+        except WasmtimeError as error:
+            return self._ended(error, limit)
+        return self._report(answer)
+
+    def run(self, rows: Sequence[tuple[int, bytes]]) -> tuple[list[Report], Exceeded | Crashed | None]:
+        """Runs rows, each a seed and its arguments, in one call; every row has a deadline and a usage of its own.
+
+        Gives the reports, and what ended the call if it did not come back. Hostile code can report whatever it likes:
+        there may be more reports than rows by one, which stands for any number more.
+        """
+        self._reports = []
+        self._most_reports = len(rows) + 1
+        self._seeds = iter([seed for seed, _ in rows])
+        self._begin(next(self._seeds), "wall_seconds")
+        lines = b"\n".join(b"%d %b" % (seed, arguments.replace(b"\n", b" ")) for seed, arguments in rows)
+        try:
+            self._export("run")(lines)
+        except WasmtimeError as error:
+            return self._reports, self._ended(error, "wall_seconds")
+        return self._reports, None
+
+    def _row_done(self, text: bytes) -> None:
+        """The guest says that a row is done. From here on the time is the next row's."""
+        if len(self._reports) < self._most_reports:
+            self._reports.append(self._report(text))
+            self._begin(next(self._seeds, 0), "wall_seconds")
+
+    def _report(self, text: bytes) -> Report:
+        output = self._world.take_output() if self._world.wrote else None
+        return Report(text[: self.most_report_bytes + 1], self._usage(), output)
+
+    def _begin(self, seed: int, limit: str) -> None:
         assert self._store is not None, "call before renew"
-        seconds, ticks, nanoseconds = self._budgets[limit]
+        _, ticks, nanoseconds = self._budgets[limit]
         self._world.begin(seed, nanoseconds)
         self._store.set_epoch_deadline(ticks)
-        wall, cpu = time.perf_counter(), time.thread_time()
-        try:
-            answer = (self._exports.get(name) or self._export(name))(*arguments)
-        except WasmtimeError as error:
-            usage = self._usage(wall, cpu)
-            self.close()
-            return outcome_of_trap(error, self._world.denial, limit, seconds, usage)
-        self.usage = self._usage(wall, cpu)
-        return answer
+        self._started = (time.perf_counter(), time.thread_time())
 
-    def take_output(self) -> tuple[bytes, bytes] | None:
-        """What went to the raw descriptors, past `sys.stdout`; None for most calls."""
-        return self._world.take_output() if self._world.wrote else None
+    def _ended(self, error: WasmtimeError, limit: str) -> Exceeded | Crashed:
+        usage = self._usage()
+        self.close()
+        return outcome_of_trap(error, self._world.denial, limit, self._budgets[limit][0], usage)
 
     def _export(self, name: str) -> Export:
+        if (known := self._exports.get(name)) is not None:
+            return known
         index, store, instance = self._indexes[name], self._store, self._instance
         if index is None or store is None or instance is None:
             raise SandboxFault(f"The guest image has no export {name!r}.")
-        self._exports[name] = Export(store, instance, index, _EXPORTS[name])
+        self._exports[name] = Export(store, instance, index, _EXPORTS[name], answers=name != "run")
         return self._exports[name]
 
-    def _usage(self, wall: float, cpu: float) -> Usage:
+    def _usage(self) -> Usage:
+        wall, cpu = self._started
         return Usage(
             wall_seconds=time.perf_counter() - wall + self._world.slept_ns / 1e9,
             cpu_seconds=time.thread_time() - cpu,

@@ -31,6 +31,8 @@ from wasmtime.component import (
     Variant,
 )
 
+from evalcell_sandboxes.wasm.calls import Ear
+
 # The error codes that mean "you may not", in the words of wasi:filesystem and wasi:sockets.
 _REFUSALS = ("not-permitted", "access", "access-denied")
 # Each reading of a clock moves it by this much: time never stands still between two readings, as on a real machine.
@@ -239,8 +241,8 @@ def _datetime(nanoseconds: int) -> Record:
     return cast("Record", moment)
 
 
-def link(engine: Engine, component: Component, world: World) -> Linker:
-    """A linker whose every import is served by the world, refused, or a trap."""
+def link(engine: Engine, component: Component, world: World, ears: dict[str, dict[str, Ear]]) -> Linker:
+    """A linker whose every import is served by the world, heard by an ear, refused, or a trap."""
     linker = Linker(engine)
     linker.allow_shadowing = True
     linker.define_unknown_imports_as_traps(component)
@@ -253,6 +255,8 @@ def link(engine: Engine, component: Component, world: World) -> Linker:
             functions = served.get(interface.partition("@")[0], {})
             for name, export in instance_type.exports(engine).items():
                 _define(instance, name, export.ty, functions, world)
+            for name, ear in ears.get(interface.partition("@")[0], {}).items():
+                ear.add_to(instance, name)
     return linker
 
 

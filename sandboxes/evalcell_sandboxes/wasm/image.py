@@ -59,7 +59,6 @@ def build(target: Path) -> None:
 
     Raises:
         subprocess.CalledProcessError: componentize-py failed; its output is in the exception.
-
     """
     with tempfile.TemporaryDirectory(prefix="evalcell-guest-") as scratch:
         sources = Path(scratch) / "guest"

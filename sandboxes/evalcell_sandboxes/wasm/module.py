@@ -47,7 +47,6 @@ def prepare(progress: Progress) -> Path:
 
     Raises:
         SandboxUnavailable: There is no image to compile and none can be built.
-
     """
     compiled = path()
     if compiled.exists():

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from evalcell_sandboxes.wasm.guests import Guest
 
-_DESCRIPTION_BYTES = 4 * 1024**2
-
 
 class WasmSandbox(Sandbox):
     """Runs Python that needs nothing but the standard library. wasmtime is imported only when a guest is started."""
@@ -41,20 +39,23 @@ class WasmSandbox(Sandbox):
         module.prepare(progress)
 
     def describe(self, source: str, limits: Limits) -> Description | SyntaxProblem | Exceeded | Crashed:
-        text = source.encode("utf-8", "surrogatepass")
+        try:
+            text = source.encode()
+        except UnicodeEncodeError:
+            return SyntaxProblem("the source holds a lone surrogate, which no encoding can hold")
         if len(text) > limits.source_bytes:
             return Exceeded(
                 limit="source_bytes", message=f"the source has {len(text)} bytes of {limits.source_bytes} allowed"
             )
         with _guest(limits) as guest:
             guest.renew()
-            answer = guest.call("describe", text, seed=0, limit="load_seconds")
-        if not isinstance(answer, bytes):
+            answer = guest.call("describe", text, limit="load_seconds")
+        if isinstance(answer, Exceeded | Crashed):
             return answer
-        if len(answer) > _DESCRIPTION_BYTES:
+        if len(answer.text) > guest.most_report_bytes:
             return Exceeded(limit="source_bytes", message="the source declares more than can be described")
         try:
-            return _read_description(answer)
+            return _read_description(answer.text)
         except (msgspec.DecodeError, RecursionError) as error:
             return Crashed(message=f"the guest's description cannot be read: {error}"[:500])
 

@@ -1,6 +1,7 @@
 """Runs a program in instances of the guest, under deadlines, and decodes what comes back as hostile bytes."""
 
 import json
+from collections import deque
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Literal
@@ -9,13 +10,12 @@ import msgspec
 from msgspec import Raw as RawJson
 from msgspec import Struct
 
-from evalcell_sandboxes.outcome import Exceeded, Invalid, Outcome, Raised, Returned
+from evalcell_sandboxes.outcome import Exceeded, Invalid, Outcome, Raised, Returned, Usage
 from evalcell_sandboxes.program import Confinement, Isolation, Program
 from evalcell_sandboxes.sandbox import Raw, Session
-from evalcell_sandboxes.wasm.guests import Guest
+from evalcell_sandboxes.wasm.guests import Guest, Report
 
-# What a report may weigh beyond the result, the prints and the code: a message and a traceback.
-_REPORT_OVERHEAD_BYTES = 256 * 1024
+_ROWS_A_CALL = 64
 
 
 class _Report(Struct):
@@ -50,9 +50,6 @@ class WasmSession(Session):
         self._fitted_on: bytes | None = None
         self._code = ""
         self._settings = self._make_settings()
-        # Escaping makes a byte of output six bytes of JSON at worst; compiled code is a few times its source.
-        printed = 6 * (self._limits.stdout_bytes + self._limits.stderr_bytes)
-        self._most_answer_bytes = printed + self._limits.result_bytes + 20 * len(self._source) + _REPORT_OVERHEAD_BYTES
         self._loaded = self._load()
 
     @property
@@ -64,10 +61,14 @@ class WasmSession(Session):
         return self._renew()
 
     def run(self, rows: Sequence[Raw]) -> Iterator[Outcome]:
-        for row in rows:
-            yield self._run(row)
-            if self._fresh_rows:
-                self._guest.close()
+        waiting = deque(rows)
+        while waiting:
+            ready = self._ready()
+            if isinstance(ready, Returned):
+                yield from self._run_some(waiting)
+            else:
+                waiting.popleft()
+                yield ready
 
     def aggregate(self, results: Raw) -> Outcome:
         ready = self._renew()
@@ -75,13 +76,31 @@ class WasmSession(Session):
             return ready
         return self._call("hook", b"aggregate", results, limit="aggregate_seconds")
 
-    def _run(self, row: Raw) -> Outcome:
-        if not self._guest.alive:
-            ready = self._renew()
-            if not isinstance(ready, Returned):
-                return ready
-        seed = int.from_bytes(blake2b(row, digest_size=8, key=self._seed_key).digest(), "big")
-        return self._call("run", row, seed, limit="wall_seconds", seed=seed)
+    def _run_some(self, waiting: deque[Raw]) -> Iterator[Outcome]:
+        """Runs rows in one call, and takes those that got an outcome: one row if each has its own state, else many."""
+        count = 1 if self._fresh_rows else min(len(waiting), _ROWS_A_CALL)
+        reports, ended = self._guest.run([(self._seed(waiting[n]), waiting[n]) for n in range(count)])
+        if len(reports) > count or (len(reports) < count and ended is None):
+            outcomes: list[Outcome] = [Invalid(message="the code made up reports of its own")] * count
+            self._guest.close()
+        else:
+            # A row is over only when the call goes on after it: its report does not excuse what came then.
+            kept = reports if ended is None else reports[: count - 1]
+            outcomes = [self._read(report) for report in kept]
+            if ended is not None:
+                outcomes.append(ended)
+        for outcome in outcomes:
+            waiting.popleft()
+            yield outcome
+        if self._fresh_rows:
+            self._guest.close()
+
+    def _seed(self, row: Raw) -> int:
+        return int.from_bytes(blake2b(row, digest_size=8, key=self._seed_key).digest(), "big")
+
+    def _ready(self) -> Outcome:
+        """Sees to it that there is an instance to run in."""
+        return self._loaded if self._guest.alive else self._renew()
 
     def _renew(self) -> Outcome:
         """A new instance with the module executed, and fitted where `fit` was called."""
@@ -110,24 +129,21 @@ class WasmSession(Session):
         }
         return json.dumps(settings).encode()
 
-    def _call(self, export: str, *arguments: bytes | int, limit: str, seed: int = 0) -> Outcome:
-        answer = self._guest.call(export, *arguments, seed=seed, limit=limit)
-        if not isinstance(answer, bytes):
-            return answer
-        outcome = self._read(answer)
-        if (raw := self._guest.take_output()) is not None:
-            outcome = msgspec.structs.replace(
-                outcome,
-                stdout=outcome.stdout + raw[0].decode("utf-8", "backslashreplace"),
-                stderr=outcome.stderr + raw[1].decode("utf-8", "backslashreplace"),
-            )
-        return outcome
+    def _call(self, export: str, *arguments: bytes, limit: str) -> Outcome:
+        answer = self._guest.call(export, *arguments, limit=limit)
+        return self._read(answer) if isinstance(answer, Report) else answer
 
-    def _read(self, answer: bytes) -> Outcome:
+    def _read(self, report: Report) -> Outcome:
         """Decodes a report. Anything that is not a well-formed one is a result that cannot be used."""
-        usage = self._guest.usage
-        if len(answer) > self._most_answer_bytes:
-            return Invalid(message=f"the guest answered with {len(answer)} bytes", usage=usage)
+        outcome = self._decode(report.text, report.usage)
+        if report.output is None:
+            return outcome
+        stdout, stderr = (text.decode("utf-8", "backslashreplace") for text in report.output)
+        return msgspec.structs.replace(outcome, stdout=outcome.stdout + stdout, stderr=outcome.stderr + stderr)
+
+    def _decode(self, answer: bytes, usage: Usage) -> Outcome:
+        if len(answer) > self._guest.most_report_bytes:
+            return Invalid(message="the guest reported more than it may", usage=usage)
         try:
             report = _decode_report(answer)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
