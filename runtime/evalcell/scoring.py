@@ -90,13 +90,10 @@ def _read_list(items: list[Any]) -> list[Score]:
 def _read_dict(value: dict[str, Any]) -> list[Score]:
     if isinstance(value.get("scores"), list) and not any(key in value for key in _SCORE_KEYS):
         return _read_list(value["scores"])
-    named = value.get("namedScores")
-    if not any(key in value for key in _SCORE_KEYS) and not named:
-        return _read_named(value)
-    scores = [_read_one(value)] if any(key in value for key in _SCORE_KEYS) else []
-    if isinstance(named, dict):
-        scores += [_named(name, item) for name, item in named.items()]
-    return scores
+    named = _typed(value, ("namedScores",), dict, "a dict") or {}
+    own = [_read_one(value)] if any(key in value for key in _SCORE_KEYS) else []
+    scores = own + [_named(name, item) for name, item in named.items()]
+    return scores or _read_named(value)
 
 
 def _read_named(value: Mapping[str, Any]) -> list[Score]:

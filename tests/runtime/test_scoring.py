@@ -81,6 +81,8 @@ def test_named_scores_come_as_lists_dicts_and_wrapped():
         pytest.param({"score": 1, "explanation": {"a": 1}}, "explanation must be text", id="dict-explanation"),
         pytest.param({"score": 1, "passed": "yes"}, "passed must be true or false", id="text-passed"),
         pytest.param({"score": 1, "metadata": []}, "metadata must be a dict", id="list-metadata"),
+        pytest.param({"namedScores": True}, "namedScores must be a dict", id="named-bool"),
+        pytest.param({"namedScores": {}}, "without score", id="named-empty"),
         pytest.param({"scroe": 0.5}, "Did you mean 'score'", id="slip"),
         pytest.param({"explanation": "x"}, "without score", id="explanation-only"),
         pytest.param({"tone": "warm"}, "without score", id="dict-of-text"),

@@ -1,5 +1,6 @@
 """The WebAssembly wall: CPython compiled to WebAssembly, behind a host that denies by default."""
 
+import atexit
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -99,6 +100,8 @@ def _component(engine: "Engine", path: str) -> "Component":
     if not Path(path).exists():
         raise SandboxUnavailable("wasm", "its compiled module is not in the cache. Run the command again to make it.")
     try:
-        return Component.deserialize_file(engine, path)
+        component = Component.deserialize_file(engine, path)
     except WasmtimeError as error:
         raise SandboxFault(f"The compiled guest {path!r} cannot be used: {error}. Delete it and try again.") from error
+    atexit.register(component.close)  # while wasmtime's module is still whole, which at the very end it is not
+    return component
