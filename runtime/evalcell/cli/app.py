@@ -59,8 +59,6 @@ def main() -> NoReturn:
         code = _fail(error, str(error), USAGE, as_json=as_json)
     except SandboxError as error:
         code = _fail(error, str(error), UNAVAILABLE, as_json=as_json)
-    except BrokenPipeError:
-        code = _quiet_stdout()
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -93,9 +91,3 @@ def _kind(error: BaseException) -> str:
         case KeyboardInterrupt():
             return "interrupted"
     return "usage"
-
-
-def _quiet_stdout() -> int:
-    """Whoever read our output has seen enough; Python must not complain about that at exit."""
-    sys.stdout = None
-    return 141

@@ -22,7 +22,18 @@ from evalcell.summary import Summary
 _SHOWN_FAILURES = 3
 
 
-@click.command(short_help="Score every row of a dataset.")
+_HELP = """Score every row of a dataset with EVALUATOR, a file that defines evaluate(output, reference).
+
+Each parameter of evaluate takes the row's field of the same name; --bind and --set say otherwise. The code runs
+in a sandbox without files, network or environment, and every row starts from a fresh state.
+
+\b
+  evalcell run examples/json_distance.py --data examples/extraction.jsonl
+  evalcell run judge.py --data - --bind reference=expected.text --out results.jsonl
+"""
+
+
+@click.command(help=_HELP, short_help="Score every row of a dataset.")
 @evaluator_options
 @click.option(
     "--data", required=True, metavar="FILE", help="The rows: JSONL, or a JSON list. '-' reads standard input."
@@ -56,15 +67,7 @@ def run(
     strict: bool,  # noqa: FBT001
     allow_failures: bool,  # noqa: FBT001
 ) -> int:
-    r"""Score every row of a dataset with EVALUATOR, a file that defines evaluate(output, reference).
-
-    Each parameter of evaluate takes the row's field of the same name; --bind and --set say otherwise. The code runs
-    in a sandbox without files, network or environment, and every row starts from a fresh state.
-
-    \b
-    evalcell run examples/json_distance.py --data examples/extraction.jsonl
-    evalcell run judge.py --data - --bind reference=expected.text --out results.jsonl
-    """
+    """Scores every row: the screen, both ends of the data, and the engine in between."""
     operator = operator_of(bind, literals, isolation, limits, sandbox)
     started_ns = time.time_ns()
     with ExitStack() as stack:
