@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -10,7 +11,9 @@ import pytest
 
 from evalcell import datasets, records
 from evalcell.errors import EvaluatorError
-from evalcell_sandboxes import Isolation
+from evalcell.running import ready
+from evalcell.settings import Operator
+from evalcell_sandboxes import Isolation, SandboxFault
 
 ECHO = "def evaluate(output): return output\n"
 
@@ -159,6 +162,22 @@ def test_a_row_that_kills_every_lane_it_meets_is_crashed_and_the_others_are_scor
     assert [record.row for record in found] == list(range(100))
     assert [record.row for record in found if record.status == "failed"] == [50]
     assert found[50].error.kind == "crashed"
+
+
+def test_a_lane_that_dies_before_it_is_ready_is_replaced(write, rows):
+    with ready(write("e.py", ECHO), Operator(), started_ns=0) as made:
+        (pid,) = made.engine.lane_pids()
+        os.kill(pid, signal.SIGKILL)
+        made.engine.open(made.planned.plan)
+        assert [record.score for record in _run(made, rows([{"output": 1}, {"output": 2}]))] == [1, 2]
+
+
+def test_lanes_that_never_get_ready_end_the_run_with_a_fault(write, rows, monkeypatch):
+    with ready(write("e.py", ECHO), Operator(), started_ns=0) as made:
+        os.kill(made.engine.lane_pids()[0], signal.SIGKILL)
+        monkeypatch.setattr(sys, "executable", "/bin/false")
+        with pytest.raises(SandboxFault, match="3 times in a row"):
+            made.engine.open(made.planned.plan)
 
 
 def test_leaving_the_engine_leaves_no_process(engine_for, rows):

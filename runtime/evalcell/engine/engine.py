@@ -290,15 +290,19 @@ class Engine(AbstractContextManager["Engine"]):
 
     def _choose_whom_to_hear(self) -> None:
         """With too much held back, only the lane that has the next rows is heard: the others wait in their pipes."""
-        full = sum(batch.held_bytes for batch in self._batches) >= _MOST_HELD_BYTES
         head = self._batches[0] if self._batches else None
+        holders = [lane for lane in self._lanes if any(span.batch is head for span in lane.spans)]
+        full = sum(batch.held_bytes for batch in self._batches) >= _MOST_HELD_BYTES
         for lane in self._lanes:
-            wanted = not full or not lane.spans or any(span.batch is head for span in lane.spans)
-            registered = lane.process.connection in self._selector.get_map()
-            if wanted and not registered:
+            wanted = not full or not holders or not lane.spans or lane in holders
+            if wanted and not self._hears(lane):
                 self._selector.register(lane.process.connection, selectors.EVENT_READ, lane)
-            elif registered and not wanted:
+                lane.process.heard = time.monotonic()
+            elif not wanted and self._hears(lane):
                 self._selector.unregister(lane.process.connection)
+
+    def _hears(self, lane: _Lane) -> bool:
+        return lane.process.connection in self._selector.get_map()
 
     def _hear(self, lane: _Lane, message: FromLane) -> None:
         match message:
@@ -344,7 +348,7 @@ class Engine(AbstractContextManager["Engine"]):
         self._waiting.extendleft(reversed([*again, *rest]))
 
     def _drop(self, lane: _Lane) -> str:
-        if lane.process.connection in self._selector.get_map():
+        if self._hears(lane):
             self._selector.unregister(lane.process.connection)
         self._lanes.remove(lane)
         return lane.process.kill()
@@ -365,7 +369,8 @@ class Engine(AbstractContextManager["Engine"]):
         limits = self._plan.confinement.limits
         patience = limits.wall_seconds + limits.load_seconds + _GRACE_SECONDS
         for lane in list(self._lanes):
-            if (lane.spans or not lane.ready) and time.monotonic() - lane.process.heard > patience:
+            silent = time.monotonic() - lane.process.heard > patience
+            if silent and self._hears(lane) and (lane.spans or not lane.ready):
                 self._bury(lane, None)
 
     def _count_failed_start(self, how: str = "") -> None:

@@ -75,11 +75,13 @@ class LaneProcess:
 
     def kill(self) -> str:
         """Ends the process for good and gives what is known of its death."""
+        assert self._process.stderr is not None
+        if self._process.stderr.closed:
+            return ""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)
         self.connection.close()
-        assert self._process.stderr is not None
         with self._process.stderr as stderr:
             said = stderr.read().decode(errors="replace")[-_STDERR_CHARACTERS:].strip()
         code = self._process.wait()
