@@ -423,9 +423,11 @@ def test_reports_that_the_code_makes_up_are_not_believed(wasm_wall, isolation):
 
 def test_a_report_before_an_endless_loop_does_not_excuse_it(wasm_wall):
     forged = """'{"kind":"returned","value":1.0}'"""
-    source = "from wit_world.imports import host\n" + EVALUATE + f"    host.row_done({forged})\n    while True: pass\n"
-    (outcome,) = run(wasm_wall, source, 1, wall_seconds=0.3)
-    assert isinstance(outcome, Exceeded)
+    source = f"from wit_world.imports import host\n{EVALUATE}    while True:\n        host.row_done({forged})\n        for _ in range(100_000): pass\n"
+    started = time.monotonic()
+    (outcome,) = run(wasm_wall, source, 1, wall_seconds=0.5)
+    assert time.monotonic() - started < 2
+    assert isinstance(outcome, Invalid | Exceeded)
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,7 @@ class Guest:
 
     def call(self, name: str, *arguments: bytes, limit: str) -> Report | Exceeded | Crashed:
         """Calls an export. The instance is thrown away when the call does not come back."""
+        self._most_reports = 0
         self._begin(0, limit)
         try:
             answer = self._export(name)(*arguments)
@@ -118,10 +119,12 @@ class Guest:
         return self._reports, None
 
     def _row_done(self, text: bytes) -> None:
-        """The guest says that a row is done. From here on the time is the next row's."""
+        """The guest says that a row is done. From here on the time is the next row's; the last gets no more."""
         if len(self._reports) < self._most_reports:
             self._reports.append(self._report(text))
-            self._begin(next(self._seeds, 0), "wall_seconds")
+            seed = next(self._seeds, None)
+            if seed is not None:
+                self._begin(seed, "wall_seconds")
 
     def _report(self, text: bytes) -> Report:
         output = self._world.take_output() if self._world.wrote else None
