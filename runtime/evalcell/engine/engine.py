@@ -285,7 +285,8 @@ class Engine(AbstractContextManager["Engine"]):
                 self._bury(lane, None)
                 continue
             for message in messages:
-                self._hear(lane, message)
+                if lane in self._lanes:
+                    self._hear(lane, message)
         self._bury_the_silent()
 
     def _choose_whom_to_hear(self) -> None:

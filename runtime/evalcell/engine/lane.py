@@ -6,6 +6,7 @@ It is started with an environment of a few fixed names and talks over one inheri
 but read, so that the lane dies with its parent even while guest code is running; a thread with plenty of stack works.
 """
 
+import contextlib
 import gc
 import os
 import queue
@@ -105,20 +106,21 @@ class Lane:
 
 
 def _serve_forever(connection: socket.socket, inbox: "queue.SimpleQueue[ToLane]") -> None:
+    """Answers messages until the machinery fails: then it says so once and is gone."""
     with ExitStack() as stack:
         lane = Lane(connection, stack)
-        while True:
-            message = inbox.get()
-            try:
-                lane.serve(message)
-            except SandboxUnavailable as error:
-                protocol.send(connection, Faulted(error.reason, unavailable=error.sandbox))
-            except SandboxError as error:
-                protocol.send(connection, Faulted(str(error)))
-            except OSError:
-                os._exit(0)  # nobody is there to hear the answer
-            except Exception:  # noqa: BLE001 - a bug of ours must reach the parent with its traceback
-                protocol.send(connection, Faulted(traceback.format_exc()))
+        try:
+            while True:
+                lane.serve(inbox.get())
+        except SandboxUnavailable as error:
+            fault = Faulted(error.reason, unavailable=error.sandbox)
+        except SandboxError as error:
+            fault = Faulted(str(error))
+        except Exception:  # noqa: BLE001 - a bug of ours must reach the parent with its traceback
+            fault = Faulted(traceback.format_exc())
+        with contextlib.suppress(OSError):  # nobody may be there to hear it
+            protocol.send(connection, fault)
+        os._exit(1)
 
 
 def main(descriptor: int) -> None:
