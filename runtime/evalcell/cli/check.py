@@ -41,6 +41,7 @@ def check(
     isolation: str | None,
     limits: Sequence[str],
     sandbox: str | None,
+    workers: int | None,
     as_json: bool,  # noqa: FBT001 - flags are booleans
     data: str | None,
     rows: int,
@@ -53,7 +54,14 @@ def check(
     operator = operator_of(bind, literals, isolation, limits, sandbox)
     with (
         Screen(quiet=as_json) as screen,
-        ready(evaluator, operator, started_ns=time.time_ns(), id_path=id_path, progress=screen.progress) as prepared,
+        ready(
+            evaluator,
+            operator,
+            started_ns=time.time_ns(),
+            lanes=workers or 1,
+            id_path=id_path,
+            progress=screen.progress,
+        ) as prepared,
     ):
         report = describe(prepared)
         tries = _try(prepared, data, rows) if data is not None else []

@@ -53,6 +53,9 @@ def evaluator_options(command: _Command) -> _Command:
                 help=f"Set a limit, such as wall_seconds=2 or memory_bytes=256MiB. Repeatable. Keys: {limits}.",
             ),
             click.option("--sandbox", metavar="NAME", help="Demand a sandbox instead of the one that is chosen."),
+            click.option(
+                "--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes. Default: one a core."
+            ),
             click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."),
         ]
     ):

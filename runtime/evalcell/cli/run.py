@@ -40,7 +40,6 @@ in a sandbox without files, network or environment, and every row starts from a 
 )
 @click.option("--out", metavar="FILE", help="Write one JSON record a row here; '-' for standard output.")
 @click.option("--rows", type=click.IntRange(min=1), metavar="N", help="Score only the first N rows.")
-@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes. Default: one a core.")
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**63 - 1),
@@ -58,11 +57,11 @@ def run(
     isolation: str | None,
     limits: Sequence[str],
     sandbox: str | None,
+    workers: int | None,
     as_json: bool,  # noqa: FBT001 - flags are booleans
     data: str,
     out: str | None,
     rows: int | None,
-    workers: int | None,
     seed: int,
     strict: bool,  # noqa: FBT001
     allow_failures: bool,  # noqa: FBT001
