@@ -9,6 +9,9 @@ from evalcell.errors import EvaluatorError, UsageError, did_you_mean
 from evalcell.paths import MISSING, Missing, Path
 from evalcell_sandboxes import Hook, Kind, Parameter
 
+_MOST_BINDINGS = 64
+_MOST_ARGUMENT_BYTES = 64 * 1024**2
+
 
 class Binding(Struct, frozen=True):
     """Where one parameter's argument comes from. `optional` when the function has a default to fall back on."""
@@ -43,10 +46,14 @@ class Binder:
     def arguments(self, row: bytes, fields: dict[str, Raw]) -> bytes | Unbound:
         """The arguments for one row; its top level is decoded already. What is not bound does not get out."""
         parts = self._literals.copy()
+        size = 0
         for prefix, binding, path in self._paths:
             value = fields.get(path.field, MISSING) if path.field is not None else path.find_in_fields(row, fields)
             if not isinstance(value, Missing):
                 parts.append(prefix + value)
+                size += len(parts[-1])
+                if size > _MOST_ARGUMENT_BYTES:
+                    return Unbound(f"the arguments of this row are larger than {_MOST_ARGUMENT_BYTES} bytes")
             elif not binding.optional:
                 return Unbound(_missing(binding, fields))
         return b"{" + b",".join(parts) + b"}"
@@ -97,6 +104,14 @@ def bind(evaluate: Hook, paths: Mapping[str, str], literals: Mapping[str, object
     bindings = [_binding(parameter, paths, literals) for parameter in named]
     extra = [name for name in (*paths, *literals) if name not in known]
     bindings += [_binding(Parameter(name), paths, literals) for name in extra]
+    if len(bindings) > _MOST_BINDINGS:
+        raise EvaluatorError("signature", f"evaluate binds {len(bindings)} parameters; {_MOST_BINDINGS} are allowed.")
+    if not bindings:
+        raise EvaluatorError(
+            "signature",
+            f"evaluate (line {evaluate.line}) takes nothing from the row by name, so every row would score alike. "
+            "Name parameters, or pass fields to **kwargs with --bind NAME=PATH.",
+        )
     for binding in bindings:
         if binding.path is not None:
             Path(binding.path)

@@ -40,9 +40,9 @@ class OutputModel(_Strict):
 
     type: Literal["continuous", "categorical", "freeform"] | None = None
     range: tuple[float, float] | None = None
-    labels: dict[str, float | None] | list[str] | None = None
+    labels: dict[str, Annotated[float, Field(allow_inf_nan=False)] | None] | list[str] | None = None
     direction: Literal["maximize", "minimize"] = "maximize"
-    threshold: float | None = None
+    threshold: Annotated[float, Field(allow_inf_nan=False)] | None = None
 
     @model_validator(mode="after")
     def _coherent(self) -> "OutputModel":
@@ -56,9 +56,6 @@ class OutputModel(_Strict):
             raise ValueError(f"a {self.type} output has no labels")
         if self.range is not None and not self.range[0] < self.range[1]:
             raise ValueError(f"range goes from the lower bound to the higher one, not {list(self.range)}")
-        for number in (*(self.range or ()), self.threshold or 0.0):
-            if math.isnan(number):
-                raise ValueError("nan is no bound")
         return self
 
     def configuration(self) -> Output:

@@ -5,7 +5,8 @@ configuration, and is finite.
 """
 
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sized
 from typing import Any
 
 from msgspec import Struct
@@ -19,7 +20,9 @@ _NAMES = ("name", "key")
 _PASSES = ("passed", "pass", "pass_", "success")
 _SCORE_KEYS = ("score", "value", "label", *_PASSES)
 _KNOWN = (*_SCORE_KEYS, *_EXPLANATIONS, *_NAMES, "metadata", "scores", "namedScores")
+_UNUSED_WITH_SCORE = ("value", "scores")
 _SHOWN_CHARACTERS = 120
+_MOST_SCORES = 100
 
 
 class Score(Struct, frozen=True):
@@ -47,10 +50,9 @@ def scores_of(value: Any, output: Output) -> list[Score]:
     scores = [_configured(score, output) for score in _read(value)]
     if len(scores) == 1:
         return scores
-    names = [score.name for score in scores]
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        problem = f"two scores named {twice!r}" if twice else "several scores without a 'name'"
+    (name, count) = Counter(score.name for score in scores).most_common(1)[0]
+    if count > 1:
+        problem = f"two scores named {_shown(name)}" if name else "several scores without a 'name'"
         raise InvalidResult(f"evaluate returned {problem}")
     return scores
 
@@ -74,9 +76,16 @@ def _read(value: Any) -> list[Score]:
     raise InvalidResult(f"evaluate returned {_shown(value)}, which is no score")
 
 
+def _check_count(items: Sized) -> None:
+    """Every score becomes a record, made on the host: how many there may be is not the guest's to say."""
+    if len(items) > _MOST_SCORES:
+        raise InvalidResult(f"evaluate returned {len(items)} scores; {_MOST_SCORES} are allowed for a row")
+
+
 def _read_list(items: list[Any]) -> list[Score]:
     if not items:
         raise InvalidResult("evaluate returned an empty list: there is no score in it")
+    _check_count(items)
     scores = []
     for number, item in enumerate(items):
         if not isinstance(item, dict):
@@ -91,6 +100,7 @@ def _read_dict(value: dict[str, Any]) -> list[Score]:
     if isinstance(value.get("scores"), list) and not any(key in value for key in _SCORE_KEYS):
         return _read_list(value["scores"])
     named = _typed(value, ("namedScores",), dict, "a dict") or {}
+    _check_count(named)
     own = [_read_one(value)] if any(key in value for key in _SCORE_KEYS) else []
     scores = own + [_named(name, item) for name, item in named.items()]
     return scores or _read_named(value)
@@ -98,6 +108,7 @@ def _read_dict(value: dict[str, Any]) -> list[Score]:
 
 def _read_named(value: Mapping[str, Any]) -> list[Score]:
     """`{"precision": {...}, "recall": 0.5}`: a dict of scores, as long as no key looks like a slip of the pen."""
+    _check_count(value)
     suspect = next((key for key in value if key in _KNOWN or did_you_mean(key, _SCORE_KEYS)), None)
     plain = all(isinstance(item, dict | bool | int | float) for item in value.values())
     if not value or suspect is not None or not plain:
@@ -154,7 +165,11 @@ def _metadata(value: Mapping[str, Any]) -> dict[str, Any] | None:
     metadata = value.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         raise InvalidResult(f"metadata must be a dict, but it is {_shown(metadata)}")
-    extra = {key: item for key, item in value.items() if key not in _KNOWN}
+    extra = {
+        key: item
+        for key, item in value.items()
+        if key not in _KNOWN or (key in _UNUSED_WITH_SCORE and "score" in value)
+    }
     return {**extra, **(metadata or {})} or None
 
 
@@ -172,7 +187,11 @@ def _number(value: Any, what: str) -> float:
 
 def _configured(score: Score, output: Output) -> Score:
     """The score held against the output configuration."""
-    if score.skipped or (output.kind == "freeform" and output.threshold is None):
+    if score.skipped:
+        return score
+    if score.score is None and score.label is None and score.passed is None:
+        raise InvalidResult("evaluate returned a dict with nothing in it: no score, no label, no verdict")
+    if output.kind == "freeform" and output.threshold is None:
         return score
     number = score.score
     if output.kind == "categorical":

@@ -80,6 +80,7 @@ class Tally(Struct):
 
     def summary(self, name: str) -> Summary:
         """The summary for that name. Names come from the guest: past a hundred they are counted together."""
+        name = name[:_MOST_CHARACTERS]
         if name not in self.names and len(self.names) >= _MOST_NAMES:
             name = OTHER_NAMES
         return self.names.setdefault(name, Summary())
@@ -87,12 +88,14 @@ class Tally(Struct):
 
 _MOST_NAMES = 100
 _MOST_LABELS = 50
+_MOST_CHARACTERS = 200
 OTHER_NAMES = "(other names)"
 OTHER_LABELS = "(other labels)"
 
 
 def count_label(labels: dict[str, int], label: str, count: int = 1) -> None:
     """Counts a label. Free text would make every row its own label, so past fifty they are counted together."""
+    label = label[:_MOST_CHARACTERS]
     if label not in labels and len(labels) >= _MOST_LABELS:
         label = OTHER_LABELS
     labels[label] = labels.get(label, 0) + count

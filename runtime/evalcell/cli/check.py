@@ -150,7 +150,7 @@ def _bound(parameter: dict[str, Any]) -> str:
     if "path" not in parameter:
         return f"{parameter['name']} = {shown(parameter['value'])}  ({parameter['source']})"
     optional = "" if parameter["required"] else ", or its default"
-    return f"{parameter['name']} <- {parameter['path']}{optional}  ({parameter['source']})"
+    return f"{parameter['name']} <- {shown(parameter['path'])}{optional}  ({parameter['source']})"
 
 
 def _show_try(console: Any, item: dict[str, Any]) -> None:

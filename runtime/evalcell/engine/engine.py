@@ -31,7 +31,7 @@ from evalcell.engine.protocol import (
     Work,
 )
 from evalcell.engine.rows import RowWork
-from evalcell.errors import EvaluatorError
+from evalcell.errors import DatasetError, EvaluatorError
 from evalcell.plan import Plan
 from evalcell.records import Error
 from evalcell.tally import Tally
@@ -60,6 +60,8 @@ _GRACE_SECONDS = 30.0
 _MOST_RETRIES = 2
 _MOST_FAILED_STARTS = 3
 _LANE_START_SECONDS = 0.3
+_POLL_SECONDS = 0.05
+"""How often a source that had no rows to give is asked again, while lanes are waited for."""
 
 
 class Finished(NamedTuple):
@@ -102,6 +104,7 @@ class _Span:
         self.batch = batch
         self.start = start
         self.stop = stop
+        self.size = stop - start
         self.deaths = deaths
 
     @property
@@ -113,6 +116,36 @@ class _Span:
 
     def one_by_one(self) -> "list[_Span]":
         return [_Span(self.batch, row, row + 1, deaths=self.deaths + 1) for row in range(self.start, self.stop)]
+
+
+class _Source:
+    """Where rows come from: read in batches, and never again once it has ended or failed."""
+
+    def __init__(self, rows: Iterator[Row | None]) -> None:
+        self._rows = rows
+        self._error: DatasetError | None = None
+        self.ended = False
+
+    def read(self, most_rows: int) -> list[Row]:
+        """Up to that many rows; fewer when they are large, at the end, and when there are no more for now."""
+        batch: list[Row] = []
+        size = 0
+        try:
+            while len(batch) < most_rows and size < _MOST_BATCH_BYTES:
+                row = next(self._rows)
+                if row is None:
+                    return batch
+                batch.append(row)
+                size += len(row.text)
+        except StopIteration:
+            self.ended = True
+        except DatasetError as error:
+            self.ended, self._error = True, error
+        return batch
+
+    def raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
 
 
 class _Lane:
@@ -139,6 +172,7 @@ class Engine(AbstractContextManager["Engine"]):
         self._batch_rows = 1
         self._failed_starts = 0
         self._rows_started = 0.0
+        self._source = _Source(iter(()))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -161,9 +195,13 @@ class Engine(AbstractContextManager["Engine"]):
         Gives a function that waits for the answer, so that the caller can do something useful meanwhile. It raises
         `SandboxUnavailable` or `SandboxFault` when the sandbox could not do it.
         """
-        lane = self._start_lane()
-        lane.process.send(Describe(source, limits, sandbox))
-        return lambda: _description(lane.process.answer(limits.load_seconds + _GRACE_SECONDS))
+        question = Describe(source, limits, sandbox)
+        self._start_lane().process.send(question)
+
+        def answer() -> Description | SyntaxProblem | Exceeded | Crashed:
+            return _description(self._answer(question, limits.load_seconds + _GRACE_SECONDS))
+
+        return answer
 
     def open(self, plan: Plan) -> Opened:
         """Loads the plan's program in the first lane.
@@ -174,20 +212,22 @@ class Engine(AbstractContextManager["Engine"]):
         """
         self._plan = plan
         self._work = RowWork(plan)
-        while True:
-            lane = self._lanes[0] if self._lanes else self._start_lane()
-            seconds = plan.confinement.limits.load_seconds + _GRACE_SECONDS
-            try:
-                lane.process.send(Open(plan))
-                answer = lane.process.answer(seconds)
-            except SandboxFault:
-                self._drop(lane)
-                self._count_failed_start()
-                continue
-            if isinstance(answer, Opened):
-                self._loaded(lane, answer)
-                return answer
+        lane = self._lanes[0] if self._lanes else self._start_lane()
+        lane.process.send(Open(plan))
+        answer = self._answer(Open(plan), plan.confinement.limits.load_seconds + _GRACE_SECONDS)
+        if not isinstance(answer, Opened):
             raise _error_of(answer)
+        self._loaded(self._lanes[0], answer)
+        return answer
+
+    def _answer(self, question: Describe | Open, seconds: float) -> FromLane:
+        """The first lane's answer to a question it was asked; a lane that dies over it is replaced and asked again."""
+        while True:
+            try:
+                return self._lanes[0].process.answer(seconds)
+            except SandboxFault:
+                self._count_failed_start(self._drop(self._lanes[0]))
+                self._start_lane().process.send(question)
 
     def _start_lane(self) -> _Lane:
         lane = _Lane(LaneProcess())
@@ -203,31 +243,25 @@ class Engine(AbstractContextManager["Engine"]):
         self._failed_starts = 0
 
     # -- the rows -------------------------------------------------------------------------------------------------
-    def run(self, rows: Iterator[Row]) -> Iterator[Finished]:
-        """Takes rows to records, in order, in pieces as large as they come.
+    def run(self, rows: Iterator[Row | None]) -> Iterator[Finished]:
+        """Takes rows to records, in order, in pieces as large as they come. A source without rows for now gives None.
 
         Raises:
             SandboxUnavailable, SandboxFault: No lane can be kept alive.
-            DatasetError: The rows cannot be read on. What was given out stands.
+            DatasetError: The rows cannot be read on. All that were read have been given out.
         """
-        exhausted = False
+        self._source = _Source(rows)
         self._rows_started = time.monotonic()
-        while True:
-            while not exhausted and self._has_room():
-                batch = self._read_batch(rows)
-                if batch is None:
-                    exhausted = True
-                else:
-                    self._batches.append(batch)
-                    self._waiting.append(_Span(batch, 0, len(batch.rows)))
+        while self._batches or not self._source.ended:
+            while self._has_room() and (batch := self._source.read(self._batch_rows)):
+                self._batches.append(_Batch(batch))
+                self._waiting.append(_Span(self._batches[-1], 0, len(batch)))
             self._hand_out()
             while self._batches and not self._batches[0].missing:
                 yield self._batches.popleft().finished()
-            if exhausted and not self._batches:
-                return
-            if not exhausted and self._has_room() and self._has_idle_lane():
-                continue
-            self._receive()
+            if self._batches:
+                self._receive()
+        self._source.raise_error()
 
     def _has_room(self) -> bool:
         held = sum(batch.held_bytes for batch in self._batches)
@@ -236,19 +270,6 @@ class Engine(AbstractContextManager["Engine"]):
             and len(self._batches) < self._most_lanes * _WINDOW
             and len(self._waiting) < self._most_lanes
         )
-
-    def _has_idle_lane(self) -> bool:
-        return any(lane.ready and len(lane.spans) < _AHEAD for lane in self._lanes)
-
-    def _read_batch(self, rows: Iterator[Row]) -> _Batch | None:
-        batch: list[Row] = []
-        size = 0
-        for row in rows:
-            batch.append(row)
-            size += len(row.text)
-            if len(batch) >= self._batch_rows or size >= _MOST_BATCH_BYTES:
-                break
-        return _Batch(batch) if batch else None
 
     def _hand_out(self) -> None:
         """Gives waiting spans to lanes that have room, starting lanes while there is more work than lanes."""
@@ -278,7 +299,9 @@ class Engine(AbstractContextManager["Engine"]):
     def _receive(self) -> None:
         """Waits for lanes to say something, and for those that have been silent too long."""
         self._choose_whom_to_hear()
-        for key, _ in self._selector.select(timeout=1.0):
+        for key, _ in self._selector.select(
+            timeout=1.0 if self._source.ended or not self._has_room() else _POLL_SECONDS
+        ):
             lane: _Lane = key.data
             messages = lane.process.receive()
             if messages is None:
@@ -322,9 +345,9 @@ class Engine(AbstractContextManager["Engine"]):
         span = lane.spans[0]
         span.batch.fill(span.start, done)
         span.start += len(done.rows)
-        if span.start == span.stop:
+        if span.start >= span.stop:
             lane.spans.popleft()
-            self._learn_pace(lane, len(span.batch.rows))
+            self._learn_pace(lane, span.size)
 
     def _learn_pace(self, lane: _Lane, rows: int) -> None:
         """Batches grow until one takes a tenth of a second: slow rows spread over lanes, fast ones travel together."""
@@ -343,6 +366,7 @@ class Engine(AbstractContextManager["Engine"]):
         if not lane.spans:
             return
         first, *rest = lane.spans
+        lane.spans.clear()
         again = first.one_by_one() if first.deaths < _MOST_RETRIES else []
         if not again:
             self._give_up(first, fault)

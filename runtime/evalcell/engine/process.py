@@ -67,11 +67,10 @@ class LaneProcess:
                 if answers:
                     return answers[0]
         except TimeoutError:
-            self.kill()
             raise SandboxFault(f"A worker process did not answer within {seconds:g} s.") from None
         finally:
             self.connection.settimeout(None)
-        raise SandboxFault(f"A worker process died.{self.kill()}")
+        raise SandboxFault("A worker process died.")
 
     def kill(self) -> str:
         """Ends the process for good and gives what is known of its death."""

@@ -18,6 +18,7 @@ from evalcell_sandboxes import Crashed, Exceeded, Invalid, Outcome, Raised, Retu
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _value = msgspec.json.Decoder().decode
+_BOUND_BYTES = 8 * 1024**2
 _text_or_integer = msgspec.json.Decoder(str | int).decode
 
 
@@ -42,15 +43,28 @@ class RowWork:
 
     def run(self, session: Session, rows: Sequence[Row]) -> Iterator[tuple[bytes, str | None]]:
         """For each row its record lines, and why it was malformed if it was. `tally` counts along."""
-        ready = [self.bind(row) for row in rows]
-        outcomes = session.run([item.arguments for item in ready if isinstance(item.arguments, bytes)])
-        for item in ready:
-            if isinstance(item.arguments, Error):
-                lines = self.failed(item.row, item.id, item.arguments)
-            else:
-                lines = self._scored(item, next(outcomes))
-            self.tally.rows += 1
-            yield lines, item.malformed
+        for some in self._bound(rows):
+            outcomes = session.run([item.arguments for item in some if isinstance(item.arguments, bytes)])
+            for item in some:
+                if isinstance(item.arguments, Error):
+                    lines = self.failed(item.row, item.id, item.arguments)
+                else:
+                    lines = self._scored(item, next(outcomes))
+                self.tally.rows += 1
+                yield lines, item.malformed
+
+    def _bound(self, rows: Sequence[Row]) -> Iterator[list[Ready]]:
+        """Rows with their arguments, as many at a time as weigh little: bindings may repeat a row many times over."""
+        some: list[Ready] = []
+        size = 0
+        for row in rows:
+            some.append(self.bind(row))
+            size += len(some[-1].arguments) if isinstance(some[-1].arguments, bytes) else 0
+            if size > _BOUND_BYTES:
+                yield some
+                some, size = [], 0
+        if some:
+            yield some
 
     def take_tally(self) -> Tally:
         """What was counted since the last call."""
@@ -109,12 +123,13 @@ class RowWork:
         return self.failed(item.row, item.id, error, outcome)
 
     def _scores(self, item: Ready, outcome: Outcome, scores: list[Score]) -> bytes:
-        lines = b""
+        lines = []
         for score in scores:
             record = self._record(item.row, item.id, score, outcome, "skipped" if score.skipped else "scored")
-            lines += records.encode(record) + b"\n"
+            lines.append(records.encode(record) + b"\n")
             _count(self.tally, record)
-        return lines
+            outcome = _without_prints(outcome)
+        return b"".join(lines)
 
     def _record(
         self,
@@ -143,6 +158,13 @@ class RowWork:
             stderr=outcome.stderr if outcome else "",
             usage=outcome.usage if outcome else None,
         )
+
+
+def _without_prints(outcome: Outcome) -> Outcome:
+    """What the row's second score is recorded with: prints are the row's, and stand once."""
+    if not (outcome.stdout or outcome.stderr):
+        return outcome
+    return msgspec.structs.replace(outcome, stdout="", stderr="")
 
 
 def _decoded(value: bytes) -> object:

@@ -67,13 +67,14 @@ def _text(value: "_ffi.wasmtime_component_val_t") -> bytes:
 
 
 class Ear:
-    """A host function that takes one string, as UTF-8, and answers nothing."""
+    """A host function that takes one string, as UTF-8, and answers yes or no."""
 
-    def __init__(self, hear: Callable[[bytes], None]) -> None:
+    def __init__(self, hear: Callable[[bytes], bool]) -> None:
         def heard(
-            _data: object, _context: object, _type: object, arguments: Any, _n: int, _results: Any, _m: int
+            _data: object, _context: object, _type: object, arguments: Any, _n: int, results: Any, _m: int
         ) -> int:
-            hear(_text(arguments[0]))
+            results[0].kind = _ffi.WASMTIME_COMPONENT_BOOL
+            results[0].of.boolean = hear(_text(arguments[0]))
             return 0
 
         self._callback = _ffi.wasmtime_component_func_callback_t(heard)

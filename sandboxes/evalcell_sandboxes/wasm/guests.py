@@ -24,6 +24,8 @@ _HOST = "evalcell:guest/host"
 # What a report may weigh beyond the result and the prints: compiled code up to a size, a message and a traceback.
 _CODE_BYTES = 1024**2
 _MESSAGE_BYTES = 256 * 1024
+_CALL_SECONDS = 0.1
+"""How long a call goes on to further rows."""
 
 
 class Report(NamedTuple):
@@ -42,7 +44,7 @@ class Guest:
         self._engine = engine
         self._component = component
         self._limits = limits
-        self._world = World(clock_start_ns, output_bytes=limits.stdout_bytes)
+        self._world = World(clock_start_ns, limits.stdout_bytes, limits.stderr_bytes)
         self._ear = Ear(self._row_done)
         self._linker: Linker = link(engine, component, self._world, {_HOST: {"row-done": self._ear}})
         self._indexes = {name: component.get_export_index(name) for name in _EXPORTS}
@@ -53,6 +55,8 @@ class Guest:
         self._seeds: Iterator[int] = iter(())
         self._reports: list[Report] = []
         self._most_reports = 0
+        self._call_ends = 0.0
+        self.told_to_stop = False
         self._started = (0.0, 0.0)
         # Escaping makes a byte of output six bytes of JSON at worst.
         printed = 6 * (limits.stdout_bytes + limits.stderr_bytes)
@@ -104,13 +108,16 @@ class Guest:
     def run(self, rows: Sequence[tuple[int, bytes]]) -> tuple[list[Report], Exceeded | Crashed | None]:
         """Runs rows, each a seed and its arguments, in one call; every row has a deadline and a usage of its own.
 
-        Gives the reports, and what ended the call if it did not come back. Hostile code can report whatever it likes:
-        there may be more reports than rows by one, which stands for any number more.
+        Gives the reports, and what ended the call if it did not come back. There are fewer reports than rows when the
+        call has lasted long enough. Hostile code can report whatever it likes: there may be more reports than rows by
+        one, which stands for any number more.
         """
         self._reports = []
         self._most_reports = len(rows) + 1
         self._seeds = iter([seed for seed, _ in rows])
         self._begin(next(self._seeds), "wall_seconds")
+        self._call_ends = self._started[0] + _CALL_SECONDS
+        self.told_to_stop = False
         lines = b"\n".join(b"%d %b" % (seed, arguments.replace(b"\n", b" ")) for seed, arguments in rows)
         try:
             self._export("run")(lines)
@@ -118,13 +125,19 @@ class Guest:
             return self._reports, self._ended(error, "wall_seconds")
         return self._reports, None
 
-    def _row_done(self, text: bytes) -> None:
-        """The guest says that a row is done. From here on the time is the next row's; the last gets no more."""
-        if len(self._reports) < self._most_reports:
-            self._reports.append(self._report(text))
-            seed = next(self._seeds, None)
-            if seed is not None:
-                self._begin(seed, "wall_seconds")
+    def _row_done(self, text: bytes) -> bool:
+        """The guest says that a row is done. From here on the time is the next row's, and the last one's is up.
+
+        Gives whether the guest should go on with the next row, or come back and have its rows passed on first.
+        """
+        if len(self._reports) >= self._most_reports:
+            return False
+        self._reports.append(self._report(text))
+        self.told_to_stop = self.told_to_stop or time.perf_counter() > self._call_ends
+        seed = None if self.told_to_stop else next(self._seeds, None)
+        if seed is not None:
+            self._begin(seed, "wall_seconds")
+        return seed is not None
 
     def _report(self, text: bytes) -> Report:
         output = self._world.take_output() if self._world.wrote else None

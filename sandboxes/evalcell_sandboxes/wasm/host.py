@@ -65,9 +65,9 @@ class Denied(WasmtimeError):
 class World:
     """What one instance can observe: a virtual clock, a seeded source of randomness, raw output kept within bounds."""
 
-    def __init__(self, start_ns: int, output_bytes: int) -> None:
+    def __init__(self, start_ns: int, stdout_bytes: int, stderr_bytes: int) -> None:
         self._start_ns = start_ns
-        self._output_bytes = output_bytes
+        self._most_output = {_STDOUT: stdout_bytes, _STDERR: stderr_bytes}
         self.reset()
 
     def reset(self) -> None:
@@ -191,7 +191,7 @@ class World:
     def write(self, _store: object, stream: int, contents: bytes) -> Variant:
         self.wrote = True
         kept = self._output.get(stream, bytearray())
-        kept += contents[: max(0, self._output_bytes - len(kept))]
+        kept += contents[: max(0, self._most_output.get(stream, 0) - len(kept))]
         return Variant("ok")
 
     def flush(self, _store: object, _stream: object) -> Variant:

@@ -80,7 +80,8 @@ class WasmSession(Session):
         """Runs rows in one call, and takes those that got an outcome: one row if each has its own state, else many."""
         count = 1 if self._fresh_rows else min(len(waiting), _ROWS_A_CALL)
         reports, ended = self._guest.run([(self._seed(waiting[n]), waiting[n]) for n in range(count)])
-        if len(reports) > count or (len(reports) < count and ended is None):
+        unasked = len(reports) < count and ended is None and not self._guest.told_to_stop
+        if unasked or len(reports) > count or not (reports or ended):
             outcomes: list[Outcome] = [Invalid(message="the code made up reports of its own")] * count
             self._guest.close()
         else:
@@ -114,7 +115,10 @@ class WasmSession(Session):
         outcome = self._call("load", self._source, self._settings, limit="load_seconds")
         if isinstance(outcome, Returned) and not self._code:
             # Compiled code goes back to the guest that made it and is never looked into on this side.
-            self._code = msgspec.json.decode(outcome.value, type=str)
+            try:
+                self._code = msgspec.json.decode(outcome.value, type=str)
+            except msgspec.DecodeError:
+                return Invalid(message="the module meddled with the guest that loads it")
             self._settings = self._make_settings()
         return outcome
 
@@ -139,7 +143,11 @@ class WasmSession(Session):
         if report.output is None:
             return outcome
         stdout, stderr = (text.decode("utf-8", "backslashreplace") for text in report.output)
-        return msgspec.structs.replace(outcome, stdout=outcome.stdout + stdout, stderr=outcome.stderr + stderr)
+        return msgspec.structs.replace(
+            outcome,
+            stdout=(outcome.stdout + stdout)[: self._limits.stdout_bytes],
+            stderr=(outcome.stderr + stderr)[: self._limits.stderr_bytes],
+        )
 
     def _decode(self, answer: bytes, usage: Usage) -> Outcome:
         if len(answer) > self._guest.most_report_bytes:

@@ -56,12 +56,16 @@ def load(source: str, settings: str) -> str:
 
 
 def run(rows: str, row_done) -> None:
-    """Calls `evaluate` on each row, a line of its seed and its arguments, and reports what came of it, row by row."""
+    """Calls `evaluate` on each row, a line of its seed and its arguments, and reports what came of it, row by row.
+
+    Stops where the host says so: it has rows to pass on, and will call again for the rest.
+    """
     for row in rows.split("\n"):
         seed, _, arguments = row.partition(" ")
         _reseed(_inst, int(seed))
         _inst.gauss_next = None
-        row_done(_report(_evaluate, arguments))
+        if not row_done(_report(_evaluate, arguments)):
+            return
 
 
 def hook(name: str, argument: str) -> str:
@@ -121,14 +125,20 @@ def _load() -> str:
 def _positional_only(function) -> tuple:
     """The (name, default) of each parameter that cannot be passed by name."""
     code = getattr(function, "__code__", None)
-    if code is None or not code.co_posonlyargcount:
+    if code is not None and not code.co_posonlyargcount:
         return ()
-    parameters = inspect.signature(function).parameters.values()
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return ()
     return tuple((p.name, p.default) for p in parameters if p.kind is p.POSITIONAL_ONLY)
 
 
 def _evaluate(arguments: str) -> str:
-    keywords = _scan(arguments, 0)[0]
+    try:
+        keywords = _scan(arguments, 0)[0]
+    except (ValueError, RecursionError) as error:
+        raise results.Unusable(f"the row's arguments cannot be read: {error}") from None
     if _loaded.positional:
         positional = [keywords.pop(name, default) for name, default in _loaded.positional]
         while positional and positional[-1] is inspect.Parameter.empty:

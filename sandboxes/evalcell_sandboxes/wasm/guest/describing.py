@@ -48,10 +48,9 @@ def _last_definitions(tree: ast.Module) -> list:
     for node in _top_level(tree.body):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in _HOOKS:
             found[node.name] = node
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                if isinstance(target, ast.Name) and target.id in _HOOKS:
-                    found[target.id] = node
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            for target in _targets(node):
+                found[target] = node
     return [found[name] for name in sorted(found)]
 
 
@@ -66,8 +65,14 @@ def _top_level(body: list):
             yield from _top_level(handler.body)
 
 
+def _targets(node) -> list:
+    """The hooks that an assignment names."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [target.id for target in targets if isinstance(target, ast.Name) and target.id in _HOOKS]
+
+
 def _hook(node) -> dict:
-    if isinstance(node, ast.Assign):
+    if isinstance(node, ast.Assign | ast.AnnAssign):
         return _assigned_hook(node)
     return {
         "name": node.name,
@@ -77,9 +82,9 @@ def _hook(node) -> dict:
     }
 
 
-def _assigned_hook(node: ast.Assign) -> dict:
+def _assigned_hook(node) -> dict:
     """`evaluate = lambda output, reference: ...` has a signature to read; any other value has not."""
-    name = next(target.id for target in node.targets if isinstance(target, ast.Name) and target.id in _HOOKS)
+    name = _targets(node)[0]
     parameters = _parameters(node.value.args) if isinstance(node.value, ast.Lambda) else None
     return {"name": name, "line": node.lineno, "is_async": False, "parameters": parameters}
 
@@ -175,19 +180,23 @@ def _block(source: str) -> dict | None:
         return {"error": f"the block has no closing '{_BLOCK_END}'", "line": starts[0] + 1}
     text = "\n".join(line[2:] for line in content[: ends[-1]])
     try:
-        return {"table": _plain(tomllib.loads(text)), "line": starts[0] + 1}
+        return {"table": _plain(tomllib.loads(text), "$"), "line": starts[0] + 1}
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         return {"error": f"not valid TOML: {error}"[:500], "line": starts[0] + 1}
 
 
-def _plain(value):
-    """TOML as JSON: dates become text, and so do `inf` and `nan`, which JSON has no word for."""
+def _plain(value, where: str):
+    """TOML as JSON: dates become text, and so does `inf`, but only as a bound of the output, which reads it as such."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_plain(item, where) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
+        if where != "$.tool.evalcell.output.range":
+            raise ValueError(f"{value} has no place at {where[2:]}")
         return str(value)
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
+        raise ValueError(f"an integer of more than 64 bits has no place at {where[2:]}")
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return str(value)
