@@ -1,8 +1,10 @@
 """Reads rows from JSONL or a JSON list, one at a time, as text that nobody has decoded yet."""
 
 import codecs
-import json
+import queue
+import re
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
@@ -15,7 +17,12 @@ from evalcell.errors import DatasetError
 
 _MOST_LINE_BYTES = 64 * 1024**2
 _CHUNK_BYTES = 256 * 1024
-_SPACE = " \t\r\n"
+_NOT_SPACE = re.compile(rb"[^ \t\r\n]")
+# Strings are passed over whole, so that what looks like structure inside them is not; one that does not end yet
+# takes the rest. Possessive, so that no input makes the search go back.
+_TOKENS = re.compile(rb'"[^"\\]*+(?:\\[\s\S][^"\\]*+)*+(?:"|\\?\Z)|[\[\]{},]')
+_MOST_WAITING_ROWS = 256
+_IDLE_SECONDS = 0.05
 
 
 class Row(Struct, frozen=True):
@@ -86,87 +93,122 @@ def _line_rows(stream: BufferedReader, start: bytes, name: str) -> Iterator[Row]
 
 def _list_rows(stream: BufferedReader, start: bytes, name: str) -> Iterator[Row]:
     text = _ListText(stream, start, name)
-    text.expect("[")
-    if text.peek() == "]":
-        text.expect("]")
+    text.expect(b"[")
+    if text.peek() == b"]":
+        text.expect(b"]")
     else:
         index = 0
         while True:
             yield Row(index, None, text.element(index))
             index += 1
-            if text.peek() != ",":
+            if text.peek() != b",":
                 break
-            text.expect(",")
-        text.expect("]")
+            text.expect(b",")
+        text.expect(b"]")
     if text.peek():
         raise DatasetError(f"The dataset {name} goes on after the end of its list.")
 
 
 class _ListText:
-    """The text of a JSON list, held only from the element being read."""
+    """The text of a JSON list, held only from the element being read, and cut into elements without decoding them."""
 
     def __init__(self, stream: BufferedReader, start: bytes, name: str) -> None:
         self._stream = stream
         self._name = name
-        self._decode = codecs.getincrementaldecoder("utf-8")().decode
-        self._scan = json.JSONDecoder().raw_decode
-        self._text = ""
+        self._text = start
         self._position = 0
         self._ended = False
-        self._append(start)
 
-    def peek(self) -> str:
-        """The next character that is not space, or nothing at the end."""
+    def peek(self) -> bytes:
+        """The next byte that is not space, or nothing at the end."""
         while True:
-            while self._position < len(self._text):
-                if self._text[self._position] not in _SPACE:
-                    return self._text[self._position]
-                self._position += 1
+            match = _NOT_SPACE.search(self._text, self._position)
+            if match is not None:
+                self._position = match.start()
+                return match[0]
+            self._position = len(self._text)
             if self._ended:
-                return ""
+                return b""
             self._more()
 
-    def expect(self, character: str) -> None:
+    def expect(self, wanted: bytes) -> None:
         found = self.peek()
-        if found != character:
+        if found != wanted:
+            seen = repr(found.decode(errors="backslashreplace")) if found else "its end"
             raise DatasetError(
-                f"The dataset {self._name} is not a JSON list: expected {character!r}, found {found or 'its end'!r}."
+                f"The dataset {self._name} is not a JSON list: expected {wanted.decode()!r}, found {seen}."
             )
         self._position += 1
 
     def element(self, index: int) -> bytes:
         """The text of the next element. Reads on, twice as much each time, until it is whole."""
         self.peek()
-        while True:
-            try:
-                _, end = self._scan(self._text, self._position)
-            except (json.JSONDecodeError, RecursionError) as error:
-                if self._ended or isinstance(error, RecursionError):
-                    raise DatasetError(
-                        f"Element {index} of the dataset {self._name} is not valid JSON: {error}."
-                    ) from None
-            else:
-                # A number may go on in what was not read yet: only what follows it shows its end.
-                if end < len(self._text) or self._ended:
-                    found = self._text[self._position : end]
-                    self._position = end
-                    return found.encode("utf-8", "surrogatepass")
+        while (end := self._end_of_element()) is None:
+            if self._ended:
+                raise DatasetError(f"The dataset {self._name} ends in the middle of element {index}.")
             self._more()
+        found = self._text[self._position : end].rstrip()
+        if not found:
+            raise DatasetError(f"Element {index} of the dataset {self._name} is missing: a comma too many?")
+        self._position = end
+        return found
+
+    def _end_of_element(self) -> int | None:
+        """Where the comma or bracket stands that ends the element; None when it is not there yet."""
+        depth = 0
+        for token in _TOKENS.finditer(self._text, self._position):
+            match token[0][:1]:
+                case b"[" | b"{":
+                    depth += 1
+                case b"]" | b"}" if depth:
+                    depth -= 1
+                case b"," | b"]" | b"}" if not depth:
+                    return token.start()
+        return None
 
     def _more(self) -> None:
         self._text = self._text[self._position :]
         self._position = 0
-        wanted = max(len(self._text), _CHUNK_BYTES)
         if len(self._text) > _MOST_LINE_BYTES:
-            raise DatasetError(f"An element of the dataset {self._name} is longer than {_MOST_LINE_BYTES} characters.")
+            raise DatasetError(f"An element of the dataset {self._name} is longer than {_MOST_LINE_BYTES} bytes.")
+        wanted = max(len(self._text), _CHUNK_BYTES)
+        chunks = [self._text]
         while wanted > 0 and not self._ended:
             chunk = _read(self._stream, self._name)
-            self._append(chunk)
+            chunks.append(chunk)
             self._ended = not chunk
             wanted -= len(chunk)
+        self._text = b"".join(chunks)
 
-    def _append(self, chunk: bytes) -> None:
+
+def live(rows: Iterator[Row], path: str) -> Iterator[Row | None]:
+    """The same rows, with None where the source has none for now: whoever waits for a pipe can do other work meanwhile.
+
+    Only what may keep one waiting is read in a thread of its own; a file is not.
+    """
+    if path != "-" and Path(path).is_file():
+        yield from rows
+        return
+    inbox: queue.Queue[Row | DatasetError | None] = queue.Queue(_MOST_WAITING_ROWS)
+    threading.Thread(target=_pass_on, args=(rows, inbox), name="evalcell-rows", daemon=True).start()
+    while True:
         try:
-            self._text += self._decode(chunk, not chunk)
-        except UnicodeDecodeError as error:
-            raise DatasetError(f"The dataset {self._name} is not UTF-8 text: {error.reason}.") from None
+            item = inbox.get(timeout=_IDLE_SECONDS)
+        except queue.Empty:
+            yield None
+            continue
+        if item is None:
+            return
+        if isinstance(item, DatasetError):
+            raise item
+        yield item
+
+
+def _pass_on(rows: Iterator[Row], inbox: "queue.Queue[Row | DatasetError | None]") -> None:
+    try:
+        for row in rows:
+            inbox.put(row)
+    except DatasetError as error:
+        inbox.put(error)
+    else:
+        inbox.put(None)

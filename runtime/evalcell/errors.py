@@ -2,7 +2,9 @@
 
     EvalcellError
     ├── UsageError         a flag, a path or a setting that makes no sense
-    │   └── DatasetError   rows that cannot be read
+    │   ├── DatasetError   rows that cannot be read
+    │   └── OutputError    records that cannot be written
+    ├── OutputClosed       nobody reads the records any more
     └── EvaluatorError     a file that cannot be run: its syntax, signature, imports, metadata or its module's code
 
 A row that fails is none of these: it is a record. A sandbox that is missing or broken raises `SandboxError`.
@@ -21,6 +23,14 @@ class UsageError(EvalcellError):
 
 class DatasetError(UsageError):
     """The rows cannot be read."""
+
+
+class OutputError(UsageError):
+    """The records cannot be written."""
+
+
+class OutputClosed(EvalcellError):
+    """Whoever read the records has gone, as `head` does when it has seen enough."""
 
 
 class EvaluatorError(EvalcellError):

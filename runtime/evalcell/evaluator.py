@@ -73,7 +73,12 @@ def read_source(path: Path, limits: Limits) -> Source:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{str(path)!r} is not UTF-8 text: {error.reason} at byte {error.start}.") from None
-    return Source(path.stem, path.name, text, language)
+    return Source(_printable_name(path.stem), _printable_name(path.name), text, language)
+
+
+def _printable_name(name: str) -> str:
+    """A file's name may hold bytes that are no text; in records and tracebacks they are spelled out."""
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def understand(source: Source, described: Description | SyntaxProblem | Exceeded | Crashed) -> Evaluator:
@@ -123,7 +128,7 @@ def _syntax_message(source: Source, problem: SyntaxProblem) -> str:
 
 def program_digest(program: Program, guest_identity: str, isolation: Isolation) -> str:
     """Names everything that decides what the code does: source, lock, assets, the guest, and how rows share state."""
-    return _digest(program, guest_identity, isolation)
+    return _digest(program.source, program.language, program.lock, program.assets, guest_identity, isolation)
 
 
 def version_digest(program: str, output: Output, literals: dict[str, object], limits: Limits) -> str:

@@ -4,11 +4,13 @@ from dataclasses import dataclass
 
 from evalcell.binding import bind
 from evalcell.choice import Choice, check_python, choose
+from evalcell.errors import UsageError, did_you_mean
 from evalcell.evaluator import Evaluator, program_digest, version_digest
 from evalcell.paths import Path
 from evalcell.plan import Plan
 from evalcell.settings import Operator, Settings, settle
-from evalcell_sandboxes import Confinement, Sandbox, SandboxUnavailable, sandbox
+from evalcell_sandboxes import Confinement, Sandbox, SandboxUnavailable, names, sandbox
+from evalcell_sandboxes.registry import known
 
 
 @dataclass(frozen=True)
@@ -25,10 +27,16 @@ def choose_sandbox(evaluator: Evaluator, operator: Operator) -> tuple[Choice, Sa
     """The sandbox for the evaluator, made but not started.
 
     Raises:
+        UsageError: A sandbox was asked for that does not exist.
         EvaluatorError: No sandbox can run it.
         SandboxUnavailable: The one that could is not to be had here.
     """
     manifest = evaluator.manifest
+    if operator.sandbox is not None and not known(operator.sandbox):
+        listed = ", ".join(map(repr, names()))
+        raise UsageError(
+            f"There is no sandbox {operator.sandbox!r}; there are {listed}.{did_you_mean(operator.sandbox, names())}"
+        )
     choice = choose(evaluator.description, manifest.dependencies, operator.sandbox or manifest.sandbox)
     wall = sandbox(choice.sandbox)
     check_python(manifest.requires_python, choice.sandbox, wall.python)

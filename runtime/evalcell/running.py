@@ -5,12 +5,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec import structs
-
 from evalcell.engine.engine import Engine
 from evalcell.evaluator import Evaluator, Source, read_source, understand
 from evalcell.planning import Planned, make_plan
-from evalcell.settings import Operator
+from evalcell.settings import Operator, with_limits
 from evalcell_sandboxes import Language, Limits, Progress, SandboxUnavailable, sandbox, silent
 
 # Which guest reads a language: parsing happens behind a wall too.
@@ -72,6 +70,4 @@ def _prepare_parser(source: Source, progress: Progress) -> str:
 
 def _parsing_limits(operator: Operator) -> Limits:
     """The operator's limits: what a file says about its own counts only once it has been parsed."""
-    defaults = Limits()
-    chosen = {name: operator.limits[name] for name in ("load_seconds", "source_bytes") if name in operator.limits}
-    return structs.replace(defaults, **{name: type(getattr(defaults, name))(value) for name, value in chosen.items()})
+    return with_limits(Limits(), operator.limits)

@@ -32,6 +32,8 @@ MAXIMUM = Limits(
 """How far a file's block may raise its own limits. A flag may go further."""
 
 # Below these nothing can run: the interpreter alone takes 30 MB, and deadlines are looked at every 5 ms.
+_MOST_SECONDS = 10.0**6
+_MOST_BYTES = 2.0**40
 _MINIMUM = {"memory_bytes": 64 * 1024**2, "wall_seconds": 0.01, "load_seconds": 0.1}
 
 
@@ -108,23 +110,27 @@ def _limits(manifest: Manifest, operator: Operator, sources: dict[str, str]) -> 
                 f"The file asks for {name} = {value:g}; a file may ask for {getattr(MAXIMUM, name):g} at most. "
                 f"Grant it with --limit {name}={value:g}.",
             )
+    for name in Limits.__struct_fields__:
+        sources[f"limits.{name}"] = FLAG if name in operator.limits else BLOCK if name in asked else DEFAULT
+    return with_limits(Limits(), {**asked, **operator.limits})
+
+
+def with_limits(limits: Limits, changes: Mapping[str, float]) -> Limits:
+    """The limits with some of them changed.
+
+    Raises:
+        UsageError: There is no such limit, or nothing could work under it.
+    """
     known = Limits.__struct_fields__
-    for name in operator.limits:
+    for name, value in changes.items():
         if name not in known:
             raise UsageError(f"There is no limit {name!r}; there are {', '.join(known)}.{did_you_mean(name, known)}")
-    for name in known:
-        sources[f"limits.{name}"] = FLAG if name in operator.limits else BLOCK if name in asked else DEFAULT
-    effective = {**asked, **operator.limits}
-    for name, value in effective.items():
-        effective[name] = _checked(name, value)
-    return structs.replace(Limits(), **effective)
-
-
-def _checked(name: str, value: float) -> float:
-    least = _MINIMUM.get(name, 1 if name.endswith("_bytes") else 0.01)
-    if not least <= value < float("inf"):
-        raise UsageError(f"The limit {name} = {value:g} cannot work; the least is {least:g}.")
-    return int(value) if name.endswith("_bytes") else float(value)
+        least = _MINIMUM.get(name, 1 if name.endswith("_bytes") else 0.01)
+        most = _MOST_BYTES if name.endswith("_bytes") else _MOST_SECONDS
+        if not least <= value <= most:
+            raise UsageError(f"The limit {name} = {value:g} cannot work; it goes from {least:g} to {most:g}.")
+    whole = {name: int(value) if name.endswith("_bytes") else float(value) for name, value in changes.items()}
+    return structs.replace(limits, **whole)
 
 
 def _bindings(manifest: Manifest, operator: Operator, sources: dict[str, str]) -> tuple[dict[str, str], dict[str, Any]]:

@@ -5,11 +5,35 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
-from evalcell.errors import UsageError
+from evalcell.errors import OutputClosed, OutputError, UsageError
 
 Sink = Callable[[Sequence[bytes]], None]
 """Takes the record lines of finished rows, in order."""
+
+
+def check(path: str | None, data: str) -> None:
+    """Refuses what cannot be written to, before any work is done for it.
+
+    Raises:
+        UsageError: It is no file, has no directory to be in, or is the dataset itself.
+    """
+    if path is None:
+        return
+    if path == "-":
+        if sys.stdout is None:
+            raise UsageError("--out - writes to standard output, but there is none.")
+        return
+    target = Path(path)
+    if not target.name or target.is_dir():
+        raise UsageError(f"--out {path!r} is a directory. Name a file in it.")
+    if not target.parent.is_dir():
+        raise UsageError(f"--out {path!r} cannot be written: there is no directory {str(target.parent)!r}.")
+    source = Path(data)
+    for mine in (target, _partial(target)):
+        if data != "-" and mine.exists() and source.exists() and mine.samefile(source):
+            raise UsageError(f"--out {path!r} would overwrite the dataset {data!r}. Name another file.")
 
 
 @contextmanager
@@ -17,17 +41,22 @@ def opened(path: str | None) -> Iterator[Sink]:
     """A sink for that path: None keeps nothing, `-` is standard output.
 
     A file is written beside its final name, with `.partial` at the end, and renamed when the block ends well. When
-    it does not, the partial file stays, and the exception that ended the block carries a note that names it.
+    it does not, what was written stays, and the exception that ended the block carries a note that names it. A link
+    is followed; what is no regular file, such as a pipe, is written to directly.
 
     Raises:
-        UsageError: The file cannot be written.
+        OutputError: The records cannot be written.
+        OutputClosed: Whoever read them has gone.
     """
     if path is None:
         yield _drop
     elif path == "-":
-        yield _write_to_stdout
+        yield _writing_to("standard output", sys.stdout.buffer)
+    elif Path(path).exists() and not Path(path).is_file():
+        with _open(Path(path)) as file:
+            yield _writing_to(path, file)
     else:
-        with _file(Path(path)) as sink:
+        with _file(Path(path).resolve()) as sink:
             yield sink
 
 
@@ -35,26 +64,41 @@ def _drop(_rows: Sequence[bytes]) -> None:
     pass
 
 
-def _write_to_stdout(rows: Sequence[bytes]) -> None:
-    sys.stdout.buffer.write(b"".join(rows))
-    sys.stdout.buffer.flush()
+def _writing_to(name: str, file: IO[bytes]) -> Sink:
+    def write(rows: Sequence[bytes]) -> None:
+        try:
+            file.write(b"".join(rows))
+            file.flush()
+        except BrokenPipeError:
+            raise OutputClosed(name) from None
+        except OSError as error:
+            raise OutputError(f"{name} cannot be written on: {error.strerror}.") from None
+
+    return write
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(path.name + ".partial")
+
+
+def _open(path: Path) -> IO[bytes]:
+    try:
+        return path.open("wb")
+    except OSError as error:
+        raise OutputError(f"{str(path)!r} cannot be written: {error.strerror}.") from None
 
 
 @contextmanager
 def _file(path: Path) -> Iterator[Sink]:
-    partial = path.with_name(path.name + ".partial")
-    if path.is_dir():
-        raise UsageError(f"--out {str(path)!r} is a directory. Name a file in it.")
+    partial = _partial(path)
     try:
-        file = partial.open("wb")
-    except OSError as error:
-        raise UsageError(f"--out {str(path)!r} cannot be written: {error.strerror}.") from None
-    try:
-        with file:
-            yield file.writelines
-            file.flush()
+        with _open(partial) as file:
+            yield _writing_to(str(partial), file)
             os.fsync(file.fileno())
     except BaseException as error:
-        error.add_note(f"The records so far are in {str(partial)!r}.")
+        if partial.exists() and partial.stat().st_size:
+            error.add_note(f"The records so far are in {str(partial)!r}.")
+        else:
+            partial.unlink(missing_ok=True)
         raise
     partial.replace(path)

@@ -19,6 +19,11 @@ def names() -> tuple[str, ...]:
     return tuple(_SANDBOXES)
 
 
+def known(name: str) -> bool:
+    """Whether there is, or will be, a sandbox of that name."""
+    return name in _SANDBOXES or name in _NOT_YET
+
+
 def sandbox(name: str) -> Sandbox:
     """Makes the sandbox of that name.
 

@@ -75,6 +75,14 @@ def test_check_shows_the_users_own_lines_of_a_traceback(evalcell, write, rows):
     assert "decoder.py" not in done.out
 
 
+def test_check_spells_out_control_characters_of_the_block(evalcell, write):
+    block = "# /// script\n# [tool.evalcell]\n# bind = {output = \"['\\u001b]0;owned\\u0007']\"}\n# ///\n"
+    done = evalcell("check", write("e.py", block + "def evaluate(output): pass\n"))
+    assert done.code == 0, done.err
+    assert "\x1b" not in done.out
+    assert "owned" in done.out
+
+
 def test_help_teaches(evalcell):
     for arguments in ([], ["--help"], ["run", "--help"], ["check", "--help"]):
         done = evalcell(*arguments)

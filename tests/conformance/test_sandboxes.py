@@ -456,3 +456,31 @@ def test_text_that_is_not_utf8_is_refused_before_it_reaches_the_wall(wasm_wall):
         with pytest.raises(UnicodeDecodeError):
             list(session.run([b'{"output": "\xff"}']))
         assert values(list(session.run([b'{"output": 1}']))) == [1]
+
+
+def test_code_that_meddles_with_its_loader_is_its_own_fault(wasm_wall):
+    source = "import sys\nsys.modules['calling']._quote = lambda s: '5'\n" + EVALUATE + "    return 1\n"
+    with wasm_wall.open(Program(source=source, filename="evaluator.py"), Confinement()) as session:
+        assert isinstance(session.loaded, Invalid)
+
+
+def test_raw_writes_count_against_the_limit_of_their_stream(wasm_wall):
+    source = (
+        "import os\n"
+        + EVALUATE
+        + "    print('x' * 90)\n    os.write(1, b'y' * 90); os.write(2, b'z' * 90)\n    return 1\n"
+    )
+    (outcome,) = run(wasm_wall, source, 1, stdout_bytes=100, stderr_bytes=10)
+    assert len(outcome.stdout) == 100
+    assert outcome.stderr == "z" * 10
+
+
+def test_slow_rows_are_passed_on_before_the_whole_call_is_done(wasm_wall):
+    source = EVALUATE + "    for _ in range(3_000_000): pass\n    return output\n"
+    program = Program(source=source, filename="evaluator.py")
+    with wasm_wall.open(program, Confinement(isolation=Isolation.EVALUATOR)) as session:
+        started = time.monotonic()
+        running = session.run([b'{"output": %d}' % n for n in range(60)])
+        first = next(running)
+        assert time.monotonic() - started < 3
+        assert values([first, *running]) == list(range(60))

@@ -98,6 +98,22 @@ def test_a_signature_that_cannot_be_read_is_refused():
         bind(Hook("evaluate", 3), {}, {})
 
 
+@pytest.mark.parametrize(
+    "parameters", [(), (Parameter("rest", Kind.ANY_KEYWORD),), (Parameter("args", Kind.VARIADIC),)]
+)
+def test_an_evaluator_that_takes_nothing_from_the_row_is_refused(parameters):
+    with pytest.raises(EvaluatorError, match="takes nothing from the row"):
+        bind(hook(*parameters), {}, {})
+
+
+def test_bindings_cannot_multiply_a_row_without_end():
+    anything = hook(OUTPUT, Parameter("rest", Kind.ANY_KEYWORD))
+    with pytest.raises(EvaluatorError, match="64 are allowed"):
+        bind(anything, {f"p{n}": "$" for n in range(100)}, {})
+    made = arguments(bind(anything, {f"p{n}": "$" for n in range(60)}, {}), {"output": "x" * 2_000_000})
+    assert isinstance(made, Unbound)
+
+
 def test_the_first_row_tells_what_is_missing():
     bindings = bind(hook(OUTPUT, REFERENCE), {}, {})
     assert missing_in(bindings, b'{"output": 1, "reference": null}') == []

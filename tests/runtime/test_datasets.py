@@ -1,6 +1,8 @@
 import io
 import json
+import os
 import sys
+import tracemalloc
 from types import SimpleNamespace
 
 import pytest
@@ -55,17 +57,57 @@ def test_a_json_list_is_streamed_element_by_element(read):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b'[{"a": 1}', "expected ']'"),
-        (b'[{"a": 1} {"b": 2}]', "expected ']'"),
+        (b'[{"a": 1}', "ends in the middle of element 0"),
+        (b'[{"a": 1}, {"b": "]', "ends in the middle of element 1"),
         (b'[{"a": 1},]', "Element 1"),
-        (b'[{"a": }]', "Element 0"),
+        (b'[{"a": 1}}, 2]', "expected ']'"),
         (b"[1] 2", "goes on after"),
-        (b'[{"a": "\xff"}]', "not UTF-8"),
     ],
 )
 def test_a_broken_list_is_an_error_that_says_where(read, content, message):
     with pytest.raises(DatasetError, match=message):
         read(content)
+
+
+@pytest.mark.parametrize("element", [b'{"a": }', b'{"a": 1} {"b": 2}', b'{"a": "\xff"}', b"{]}"])
+def test_a_malformed_element_is_a_row_for_somebody_else_to_judge(read, element):
+    assert texts(read(b"[1, " + element + b", 2]"))[1:2] == [element] or element == b"{]}"
+
+
+def test_rows_before_a_broken_end_are_read(tmp_path):
+    (tmp_path / "data").write_bytes(b'[{"a": 1}, {"a": 2}, {"a')
+    with opened(str(tmp_path / "data")) as rows:
+        assert next(rows).text == b'{"a": 1}'
+        assert next(rows).text == b'{"a": 2}'
+        with pytest.raises(DatasetError):
+            next(rows)
+
+
+def test_a_large_element_is_not_built_in_memory(tmp_path):
+    element = b'{"a": [' + b",".join([b'"x"'] * 500_000) + b"]}"
+    (tmp_path / "data").write_bytes(b"[" + element + b"]")
+    tracemalloc.start()
+    try:
+        with opened(str(tmp_path / "data")) as rows:
+            assert [len(row.text) for row in rows] == [len(element)]
+        assert tracemalloc.get_traced_memory()[1] < 6 * len(element)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_pipe_without_rows_for_now_says_so_and_a_file_does_not(tmp_path):
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as stream:
+        rows = datasets.live(datasets._rows(stream, "pipe") if os.write(writer, b'{"a": 1}\n') else iter(()), "-")
+        assert next(row for row in rows if row).text == b'{"a": 1}'
+        assert next(rows) is None
+        os.write(writer, b'{"a": 2}\n')
+        assert next(row for row in rows if row).text == b'{"a": 2}'
+        os.close(writer)
+        assert [row for row in rows if row] == []
+    (tmp_path / "file").write_bytes(b'{"a": 1}\n' * 3)
+    with opened(str(tmp_path / "file")) as plain:
+        assert None not in list(datasets.live(plain, str(tmp_path / "file")))
 
 
 def test_a_missing_dataset_is_named():

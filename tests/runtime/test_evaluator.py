@@ -41,8 +41,9 @@ def test_every_kind_of_parameter_is_read():
         ("evaluate = lambda output: 1", ["output"]),
         ("import functools\n@functools.cache\ndef evaluate(decorated): pass", ["decorated"]),
         ("async def evaluate(waits): pass", ["waits"]),
+        ("evaluate: object = lambda annotated: 1", ["annotated"]),
     ],
-    ids=["comment", "string", "redefined", "method", "nested", "in-try", "lambda", "decorated", "async"],
+    ids=["comment", "string", "redefined", "method", "nested", "in-try", "lambda", "decorated", "async", "annotated"],
 )
 def test_only_the_definition_that_would_run_counts(source, names):
     assert [parameter.name for parameter in parameters(source)] == names
@@ -83,9 +84,12 @@ def test_the_metadata_block_is_read_as_toml():
         ("# /// script\n# x = 1\n", "no closing"),
         ("# /// script\n# ///\n# /// script\n# ///\n", "second"),
         ("# /// script\n# x = = 1\n# ///\n", "not valid TOML"),
+        ("# /// script\n# [tool.evalcell]\n# set = {k = inf}\n# ///\n", "inf has no place at tool.evalcell.set.k"),
+        ("# /// script\n# [tool.evalcell]\n# set = {k = 99999999999999999999999}\n# ///\n", "64 bits"),
+        ("# /// script\n# x = 0x" + "f" * 5000 + "\n# ///\n", "64 bits"),
         ("# /// script\n# x = " + "[" * 20_000 + "\n# ///\n", "TOML"),
     ],
-    ids=["open", "two", "broken", "deep"],
+    ids=["open", "two", "broken", "infinite", "large", "huge", "deep"],
 )
 def test_a_broken_block_is_named_and_never_ignored(block, message, write):
     source = read_source(write("e.py", block + "def evaluate(output): pass\n"), Limits())

@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalcell.output import Output
@@ -48,6 +48,11 @@ def one(value, output=FREEFORM) -> Score:
             {"name": "n", "score": 1, "success": True, "reason": None}, Score("n", 1.0, passed=True), id="eval-lib"
         ),
         pytest.param({"score": True}, Score(score=1.0), id="score-bool"),
+        pytest.param(
+            {"score": 1, "value": 2, "scores": [3]},
+            Score(score=1.0, metadata={"value": 2, "scores": [3]}),
+            id="nothing-lost",
+        ),
     ],
 )
 def test_what_people_write_is_understood(value, expected):
@@ -83,6 +88,9 @@ def test_named_scores_come_as_lists_dicts_and_wrapped():
         pytest.param({"score": 1, "metadata": []}, "metadata must be a dict", id="list-metadata"),
         pytest.param({"namedScores": True}, "namedScores must be a dict", id="named-bool"),
         pytest.param({"namedScores": {}}, "without score", id="named-empty"),
+        pytest.param({"f1": {}}, "nothing in it", id="empty-named"),
+        pytest.param({"label": None}, "nothing in it", id="null-label"),
+        pytest.param([{"name": str(n), "score": 1} for n in range(101)], "101 scores; 100 are allowed", id="many"),
         pytest.param({"scroe": 0.5}, "Did you mean 'score'", id="slip"),
         pytest.param({"explanation": "x"}, "without score", id="explanation-only"),
         pytest.param({"tone": "warm"}, "without score", id="dict-of-text"),
@@ -154,6 +162,7 @@ anything = st.recursive(
 )
 
 
+@settings(max_examples=500, deadline=None)
 @given(anything, st.sampled_from([FREEFORM, UNIT, DISTANCE, VERDICT]))
 def test_whatever_comes_back_is_valid_or_refused(value, output):
     try:

@@ -77,6 +77,8 @@ def test_the_kind_of_output_follows_from_what_is_given(output, kind):
         ({"tool": {"evalcell": {"output": {"range": [0, 1], "labels": ["a"]}}}}, "keep one"),
         ({"tool": {"evalcell": {"output": {"type": "categorical"}}}}, "needs its labels"),
         ({"tool": {"evalcell": {"output": {"range": ["nan", 1]}}}}, "lower bound|nan"),
+        ({"tool": {"evalcell": {"output": {"labels": {"good": "inf"}}}}}, "labels"),
+        ({"tool": {"evalcell": {"output": {"threshold": "nan"}}}}, "threshold"),
         ({"dependencies": ["pkg @ https://example.org/x.whl"]}, "points at an address"),
         ({"dependencies": ["--index-url x"]}, "not a requirement"),
         ({"dependencies": ["-r other.txt"]}, "not a requirement"),

@@ -52,3 +52,6 @@ def test_names_and_labels_from_the_guest_cannot_fill_memory():
     assert len(labels) <= 51
     assert sum(labels.values()) == 1000
     assert labels[OTHER_LABELS] > 900
+    count_label(labels := {}, "x" * 10**6)
+    assert len(next(iter(labels))) <= 200
+    assert tally.summary("y" * 10**6) is tally.names[OTHER_NAMES]

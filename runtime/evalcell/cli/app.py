@@ -11,12 +11,13 @@ import click
 from evalcell.cli.check import check
 from evalcell.cli.run import run
 from evalcell.cli.text import printable
-from evalcell.errors import EvalcellError, EvaluatorError
+from evalcell.errors import EvalcellError, EvaluatorError, OutputClosed
 from evalcell.version import __version__
 from evalcell_sandboxes import SandboxError, SandboxUnavailable
 
-USAGE, UNAVAILABLE, INTERRUPTED = 2, 4, 130
+USAGE, UNAVAILABLE, INTERRUPTED, CLOSED = 2, 4, 130, 141
 
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 _HELP = """Run anyone's evaluate(output, reference) safely on every row of an experiment.
 
 \b
@@ -41,7 +42,8 @@ cli.add_command(check)
 
 def main() -> NoReturn:
     """Runs the command and exits."""
-    signal.signal(signal.SIGTERM, _terminate)
+    for how in _INTERRUPTS:
+        signal.signal(how, _interrupt)
     as_json = "--json" in sys.argv[1:]
     try:
         code = cli.main(standalone_mode=False)
@@ -55,6 +57,10 @@ def main() -> NoReturn:
             _fail(error, error.format_message(), USAGE, as_json=True)
         else:
             error.show()
+    except OutputClosed:
+        code = CLOSED
+    except OSError as error:
+        code = _fail(error, f"{error.filename or 'Standard output'}: {error.strerror}.", USAGE, as_json=False)
     except EvalcellError as error:
         code = _fail(error, str(error), USAGE, as_json=as_json)
     except SandboxError as error:
@@ -62,8 +68,10 @@ def main() -> NoReturn:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _terminate(_signal: int, _frame: FrameType | None) -> None:
-    """SIGTERM ends a run as Ctrl-C does: lanes are killed, what was written is kept and named."""
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    """SIGTERM ends a run as Ctrl-C does: lanes are killed, what was written is kept and named. Once is enough."""
+    for how in _INTERRUPTS:
+        signal.signal(how, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

@@ -42,6 +42,7 @@ def check(
     limits: Sequence[str],
     sandbox: str | None,
     workers: int | None,
+    seed: int,
     as_json: bool,  # noqa: FBT001 - flags are booleans
     data: str | None,
     rows: int,
@@ -59,6 +60,7 @@ def check(
             operator,
             started_ns=time.time_ns(),
             lanes=workers or 1,
+            seed=seed,
             id_path=id_path,
             progress=screen.progress,
         ) as prepared,

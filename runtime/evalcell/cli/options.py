@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from evalcell.errors import UsageError
 from evalcell.settings import Operator
@@ -56,6 +57,13 @@ def evaluator_options(command: _Command) -> _Command:
             click.option(
                 "--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes. Default: one a core."
             ),
+            click.option(
+                "--seed",
+                type=click.IntRange(0, 2**63 - 1),
+                default=0,
+                metavar="N",
+                help="What all randomness in the sandbox starts from. Default: 0.",
+            ),
             click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."),
         ]
     ):
@@ -80,6 +88,10 @@ def operator_of(
 
 
 def _pair(text: str, flag: str, example: str) -> tuple[str, str]:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{flag} {text!r} is not valid UTF-8.") from None
     name, equals, value = text.partition("=")
     if not equals or not name.strip() or not value.strip():
         raise UsageError(f"{flag} {text!r} is not NAME=VALUE. Write for example: {flag} {example}")
@@ -87,10 +99,19 @@ def _pair(text: str, flag: str, example: str) -> tuple[str, str]:
 
 
 def _literal(text: str) -> Any:
+    """The value that JSON makes of the text, or the text. JSON has no NaN and no infinity, so those are text."""
     try:
-        return json.loads(text)
-    except ValueError:
+        value = json.loads(text, parse_constant=_refuse)
+        msgspec.msgpack.encode(value)
+    except OverflowError:
+        raise UsageError(f"--set: {text[:40]!r} holds an integer of more than 64 bits.") from None
+    except (ValueError, RecursionError):
         return text
+    return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
 
 
 def _quantity(name: str, text: str) -> float:

@@ -40,13 +40,6 @@ in a sandbox without files, network or environment, and every row starts from a 
 )
 @click.option("--out", metavar="FILE", help="Write one JSON record a row here; '-' for standard output.")
 @click.option("--rows", type=click.IntRange(min=1), metavar="N", help="Score only the first N rows.")
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**63 - 1),
-    default=0,
-    show_default=True,
-    help="What all randomness in the sandbox starts from.",
-)
 @click.option("--strict", is_flag=True, help="Stop at the first malformed line instead of counting it as failed.")
 @click.option("--allow-failures", is_flag=True, help="Exit with 0 even when rows failed.")
 def run(
@@ -58,11 +51,11 @@ def run(
     limits: Sequence[str],
     sandbox: str | None,
     workers: int | None,
+    seed: int,
     as_json: bool,  # noqa: FBT001 - flags are booleans
     data: str,
     out: str | None,
     rows: int | None,
-    seed: int,
     strict: bool,  # noqa: FBT001
     allow_failures: bool,  # noqa: FBT001
 ) -> int:
@@ -71,9 +64,9 @@ def run(
     started_ns = time.time_ns()
     with ExitStack() as stack:
         screen = stack.enter_context(Screen(quiet=as_json))
-        # Both ends are opened first: a typo in a path should not cost a start of the sandbox.
+        # Both ends are looked at first: a typo in a path should not cost a start of the sandbox.
+        sink.check(out, data)
         dataset = stack.enter_context(datasets.opened(data))
-        write = stack.enter_context(sink.opened(out))
         prepared = stack.enter_context(
             ready(
                 evaluator,
@@ -87,14 +80,16 @@ def run(
         )
         dataset = _checked_against_first_row(dataset, prepared.planned, screen)
         prepared.engine.open(prepared.planned.plan)
+        write = stack.enter_context(sink.opened(out))
         summary = Summary(prepared.planned.plan, prepared.planned.choice, started_ns, seed)
         screen.start_rows(_size(data) if rows is None else None, rows)
-        for finished in prepared.engine.run(islice(dataset, rows)):
+        malformed = Malformed(screen, strict=strict)
+        for finished in prepared.engine.run(datasets.live(islice(dataset, rows), data)):
             write(finished.rows)
             summary.add(finished.tally, _failures(finished, summary))
-            _report_malformed(finished, screen, strict=strict)
+            malformed.report(finished.malformed)
             screen.advance(finished.read_bytes, summary.tally)
-    screen.stop()
+        malformed.report_rest()
     if as_json:
         click.echo(summary.to_json(out))
     else:
@@ -127,10 +122,23 @@ def _failures(finished: Finished, summary: Summary) -> list[records.Record]:
     return list(islice((record for record in decoded if record.status == "failed"), wanted))
 
 
-def _report_malformed(finished: Finished, screen: Screen, *, strict: bool) -> None:
-    for why in finished.malformed:
-        if strict:
-            raise DatasetError(
-                f"The dataset is malformed: {why}. Mend it, or leave out --strict to count such rows as failed."
-            )
-        screen.warn(f"Malformed row counted as failed: {why}")
+class Malformed:
+    """Says which rows were no JSON objects: the first few one by one, the rest as a number."""
+
+    def __init__(self, screen: Screen, *, strict: bool) -> None:
+        self._screen = screen
+        self._strict = strict
+        self._seen = 0
+
+    def report(self, problems: list[str]) -> None:
+        for why in problems:
+            if self._strict:
+                hint = "Mend it, or leave out --strict to count such rows as failed."
+                raise DatasetError(f"The dataset is malformed: {why}. {hint}")
+            self._seen += 1
+            if self._seen <= _SHOWN_FAILURES:
+                self._screen.warn(f"Malformed row counted as failed: {why}")
+
+    def report_rest(self) -> None:
+        if self._seen > _SHOWN_FAILURES:
+            self._screen.warn(f"{self._seen - _SHOWN_FAILURES:,} more malformed rows were counted as failed.")
