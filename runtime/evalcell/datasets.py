@@ -74,12 +74,11 @@ def _read(stream: BufferedReader, name: str) -> bytes:
 
 
 def _line_rows(stream: BufferedReader, start: bytes, name: str) -> Iterator[Row]:
-    index, number, pending = 0, 0, start
+    index, number, pending, chunk = 0, 0, b"", start
     while True:
-        chunk = _read(stream, name)
         *lines, pending = (pending + chunk).split(b"\n")
         if not chunk and pending:
-            lines, pending = [*lines, pending], b""
+            lines, pending = [pending], b""
         for line in lines:
             number += 1
             if text := line.strip():
@@ -89,6 +88,7 @@ def _line_rows(stream: BufferedReader, start: bytes, name: str) -> Iterator[Row]
             return
         if len(pending) > _MOST_LINE_BYTES:
             raise DatasetError(f"Line {number + 1} of {name} is longer than {_MOST_LINE_BYTES} bytes.")
+        chunk = _read(stream, name)
 
 
 def _list_rows(stream: BufferedReader, start: bytes, name: str) -> Iterator[Row]:
@@ -171,13 +171,13 @@ class _ListText:
         self._position = 0
         if len(self._text) > _MOST_LINE_BYTES:
             raise DatasetError(f"An element of the dataset {self._name} is longer than {_MOST_LINE_BYTES} bytes.")
-        wanted = max(len(self._text), _CHUNK_BYTES)
         chunks = [self._text]
-        while wanted > 0 and not self._ended:
-            chunk = _read(self._stream, self._name)
-            chunks.append(chunk)
-            self._ended = not chunk
-            wanted -= len(chunk)
+        wanted = max(len(self._text), _CHUNK_BYTES)
+        while wanted > 0:
+            chunks.append(_read(self._stream, self._name))
+            self._ended = not chunks[-1]
+            # A short chunk is all that a slow pipe has for now: look at that before waiting for more.
+            wanted = wanted - len(chunks[-1]) if len(chunks[-1]) == _CHUNK_BYTES else 0
         self._text = b"".join(chunks)
 
 

@@ -7,6 +7,7 @@ configuration, and is finite.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sized
+from difflib import get_close_matches
 from typing import Any
 
 from msgspec import Struct
@@ -109,13 +110,20 @@ def _read_dict(value: dict[str, Any]) -> list[Score]:
 def _read_named(value: Mapping[str, Any]) -> list[Score]:
     """`{"precision": {...}, "recall": 0.5}`: a dict of scores, as long as no key looks like a slip of the pen."""
     _check_count(value)
-    suspect = next((key for key in value if key in _KNOWN or did_you_mean(key, _SCORE_KEYS)), None)
+    slips = [key for key in value if key in _KNOWN or _is_slip(key)]
+    suspect = slips[0] if len(slips) == 1 or any(key in _KNOWN for key in slips) else None
     plain = all(isinstance(item, dict | bool | int | float) for item in value.values())
     if not value or suspect is not None or not plain:
         keys = ", ".join(map(repr, list(value)[:8])) or "no keys"
         hint = did_you_mean(suspect, _SCORE_KEYS) if suspect else ""
         raise InvalidResult(f"evaluate returned a dict without score, label or passed; it has {keys}.{hint}")
     return [_named(name, item) for name, item in value.items()]
+
+
+def _is_slip(key: str) -> bool:
+    """Whether the key is one of ours misspelt, as `scroe` is and `f1_score` is not."""
+    similar = get_close_matches(key, _SCORE_KEYS, n=1, cutoff=0.8)
+    return bool(similar) and abs(len(similar[0]) - len(key)) <= 1
 
 
 def _named(name: str, item: Any) -> Score:

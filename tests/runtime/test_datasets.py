@@ -69,9 +69,9 @@ def test_a_broken_list_is_an_error_that_says_where(read, content, message):
         read(content)
 
 
-@pytest.mark.parametrize("element", [b'{"a": }', b'{"a": 1} {"b": 2}', b'{"a": "\xff"}', b"{]}"])
+@pytest.mark.parametrize("element", [b'{"a": }', b'{"a": 1} {"b": 2}', b'{"a": "\xff"}'])
 def test_a_malformed_element_is_a_row_for_somebody_else_to_judge(read, element):
-    assert texts(read(b"[1, " + element + b", 2]"))[1:2] == [element] or element == b"{]}"
+    assert texts(read(b"[1, " + element + b", 2]"))[1:2] == [element]
 
 
 def test_rows_before_a_broken_end_are_read(tmp_path):

@@ -69,6 +69,8 @@ def test_named_scores_come_as_lists_dicts_and_wrapped():
         {"namedScores": expected},
     ):
         assert {score.name: score.score for score in scores_of(value, FREEFORM)} == expected
+    for names in (("f1_score", "bleu_score"), ("score_a",), ("score1", "score2"), ("rouge_1_score", "em")):
+        assert [score.name for score in scores_of(dict.fromkeys(names, 0.5), FREEFORM)] == list(names)
     both = scores_of({"score": 1, "namedScores": {"tone": 0.5}}, FREEFORM)
     assert [(score.name, score.score) for score in both] == [(None, 1.0), ("tone", 0.5)]
 
