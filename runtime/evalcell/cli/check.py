@@ -2,9 +2,7 @@
 
 import json
 import time
-from collections.abc import Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,7 +10,7 @@ import msgspec
 
 from evalcell import datasets, records
 from evalcell.binding import Binding
-from evalcell.cli.options import evaluator_options, operator_of
+from evalcell.cli.options import Flags, evaluator_options
 from evalcell.cli.screen import Screen
 from evalcell.cli.text import printable, shown
 from evalcell.datasets import Row
@@ -34,16 +32,7 @@ from evalcell_sandboxes import Limits
     "--rows", type=click.IntRange(1, 100), default=3, show_default=True, metavar="N", help="How many rows to try."
 )
 def check(
-    evaluator: Path,
-    bind: Sequence[str],
-    literals: Sequence[str],
-    id_path: str | None,
-    isolation: str | None,
-    limits: Sequence[str],
-    sandbox: str | None,
-    workers: int | None,
-    seed: int,
-    as_json: bool,  # noqa: FBT001 - flags are booleans
+    flags: Flags,
     data: str | None,
     rows: int,
 ) -> int:
@@ -52,23 +41,22 @@ def check(
 
     With --data, a dry run: the first rows are bound and run, and their inputs, prints and results are shown.
     """
-    operator = operator_of(bind, literals, isolation, limits, sandbox)
     with (
-        Screen(quiet=as_json) as screen,
+        Screen(quiet=flags.as_json) as screen,
         ready(
-            evaluator,
-            operator,
+            flags.evaluator,
+            flags.operator,
             started_ns=time.time_ns(),
-            lanes=workers or 1,
-            seed=seed,
-            id_path=id_path,
+            lanes=flags.workers or 1,
+            seed=flags.seed,
+            id_path=flags.id_path,
             progress=screen.progress,
         ) as prepared,
     ):
         report = describe(prepared)
         tries = _try(prepared, data, rows) if data is not None else []
         screen.stop()
-    if as_json:
+    if flags.as_json:
         click.echo(json.dumps({**report, "tries": tries}))
     else:
         _show(report, tries)

@@ -4,8 +4,10 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
@@ -14,67 +16,99 @@ from evalcell.errors import UsageError
 from evalcell.settings import Operator
 from evalcell_sandboxes import Isolation, Limits
 
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 _UNITS = {"": 1, "k": 10**3, "ki": 2**10, "m": 10**6, "mi": 2**20, "g": 10**9, "gi": 2**30}
 _QUANTITY = re.compile(r"([0-9]*\.?[0-9]+)\s*([a-z]*)", re.IGNORECASE)
 
 
-def evaluator_options(command: _Command) -> _Command:
-    """Adds the evaluator and everything that says how it is bound and held."""
+@dataclass(frozen=True)
+class Flags:
+    """What every command about an evaluator was told."""
+
+    evaluator: Path
+    operator: Operator
+    id_path: str | None
+    workers: int | None
+    seed: int
+    as_json: bool
+
+
+def evaluator_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Adds the evaluator and everything that says how it is bound and held; the command gets them as `Flags`."""
+
+    @wraps(command)
+    def with_flags(
+        *,
+        evaluator: Path,
+        bind: Sequence[str],
+        literals: Sequence[str],
+        isolation: str | None,
+        limits: Sequence[str],
+        sandbox: str | None,
+        id_path: str | None,
+        workers: int | None,
+        seed: int,
+        as_json: bool,
+        **own: Any,
+    ) -> int:
+        operator = _operator(bind, literals, isolation, limits, sandbox)
+        return command(Flags(evaluator, operator, id_path, workers, seed, as_json), **own)
+
+    gathered: Callable[..., int] = with_flags
+    for option in reversed(_options()):
+        gathered = option(gathered)
+    return gathered
+
+
+def _options() -> list[Callable[[Callable[..., int]], Callable[..., int]]]:
     limits = ", ".join(Limits.__struct_fields__)
-    for option in reversed(
-        [
-            click.argument("evaluator", type=click.Path(path_type=Path)),
-            click.option(
-                "--bind",
-                multiple=True,
-                metavar="NAME=PATH",
-                help="Bind a parameter to a path into the row, such as output.items[0].id. Repeatable.",
-            ),
-            click.option(
-                "--set",
-                "literals",
-                multiple=True,
-                metavar="NAME=VALUE",
-                help="Fix a parameter to a value: JSON, or else taken as text. Repeatable.",
-            ),
-            click.option(
-                "--id", "id_path", metavar="PATH", help="Where a row's id is. Default: its field 'id', else its index."
-            ),
-            click.option(
-                "--isolation",
-                type=click.Choice([str(i) for i in Isolation]),
-                help="'row' (default): every row starts fresh. 'evaluator': rows share state.",
-            ),
-            click.option(
-                "--limit",
-                "limits",
-                multiple=True,
-                metavar="KEY=VALUE",
-                help=f"Set a limit, such as wall_seconds=2 or memory_bytes=256MiB. Repeatable. Keys: {limits}.",
-            ),
-            click.option("--sandbox", metavar="NAME", help="Demand a sandbox instead of the one that is chosen."),
-            click.option(
-                "--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes. Default: one a core."
-            ),
-            click.option(
-                "--seed",
-                type=click.IntRange(0, 2**63 - 1),
-                default=0,
-                metavar="N",
-                help="What all randomness in the sandbox starts from. Default: 0.",
-            ),
-            click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."),
-        ]
-    ):
-        command = option(command)
-    return command
+    return [
+        click.argument("evaluator", type=click.Path(path_type=Path)),
+        click.option(
+            "--bind",
+            multiple=True,
+            metavar="NAME=PATH",
+            help="Bind a parameter to a path into the row, such as output.items[0].id. Repeatable.",
+        ),
+        click.option(
+            "--set",
+            "literals",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Fix a parameter to a value: JSON, or else taken as text. Repeatable.",
+        ),
+        click.option(
+            "--id", "id_path", metavar="PATH", help="Where a row's id is. Default: its field 'id', else its index."
+        ),
+        click.option(
+            "--isolation",
+            type=click.Choice([str(i) for i in Isolation]),
+            help="'row' (default): every row starts fresh. 'evaluator': rows share state.",
+        ),
+        click.option(
+            "--limit",
+            "limits",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help=f"Set a limit, such as wall_seconds=2 or memory_bytes=256MiB. Repeatable. Keys: {limits}.",
+        ),
+        click.option("--sandbox", metavar="NAME", help="Demand a sandbox instead of the one that is chosen."),
+        click.option(
+            "--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes. Default: one a core."
+        ),
+        click.option(
+            "--seed",
+            type=click.IntRange(0, 2**63 - 1),
+            default=0,
+            metavar="N",
+            help="What all randomness in the sandbox starts from. Default: 0.",
+        ),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."),
+    ]
 
 
-def operator_of(
+def _operator(
     bind: Sequence[str], literals: Sequence[str], isolation: str | None, limits: Sequence[str], sandbox: str | None
 ) -> Operator:
-    """What the flags say."""
     return Operator(
         bind=dict(_pair(text, "--bind", "reference=expected.text") for text in bind),
         set={name: _literal(value) for name, value in (_pair(text, "--set", "case=false") for text in literals)},

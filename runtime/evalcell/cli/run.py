@@ -1,7 +1,7 @@
 """`evalcell run`: scores every row of a dataset."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from itertools import chain, islice
 from pathlib import Path
@@ -10,10 +10,10 @@ import click
 
 from evalcell import datasets, records, sink
 from evalcell.binding import missing_in
-from evalcell.cli.options import cores, evaluator_options, operator_of
+from evalcell.cli.options import Flags, cores, evaluator_options
 from evalcell.cli.screen import Screen
 from evalcell.datasets import Row
-from evalcell.engine.engine import Finished
+from evalcell.engine.batches import Finished
 from evalcell.errors import DatasetError, UsageError
 from evalcell.planning import Planned
 from evalcell.running import ready
@@ -43,45 +43,35 @@ in a sandbox without files, network or environment, and every row starts from a 
 @click.option("--strict", is_flag=True, help="Stop at the first malformed line instead of counting it as failed.")
 @click.option("--allow-failures", is_flag=True, help="Exit with 0 even when rows failed.")
 def run(
-    evaluator: Path,
-    bind: Sequence[str],
-    literals: Sequence[str],
-    id_path: str | None,
-    isolation: str | None,
-    limits: Sequence[str],
-    sandbox: str | None,
-    workers: int | None,
-    seed: int,
-    as_json: bool,  # noqa: FBT001 - flags are booleans
+    flags: Flags,
     data: str,
     out: str | None,
     rows: int | None,
-    strict: bool,  # noqa: FBT001
+    strict: bool,  # noqa: FBT001 - flags are booleans
     allow_failures: bool,  # noqa: FBT001
 ) -> int:
     """Scores every row: the screen, both ends of the data, and the engine in between."""
-    operator = operator_of(bind, literals, isolation, limits, sandbox)
     started_ns = time.time_ns()
     with ExitStack() as stack:
-        screen = stack.enter_context(Screen(quiet=as_json))
+        screen = stack.enter_context(Screen(quiet=flags.as_json))
         # Both ends are looked at first: a typo in a path should not cost a start of the sandbox.
         sink.check(out, data)
         dataset = stack.enter_context(datasets.opened(data))
         prepared = stack.enter_context(
             ready(
-                evaluator,
-                operator,
+                flags.evaluator,
+                flags.operator,
                 started_ns=started_ns,
-                lanes=workers or cores(),
-                seed=seed,
-                id_path=id_path,
+                lanes=flags.workers or cores(),
+                seed=flags.seed,
+                id_path=flags.id_path,
                 progress=screen.progress,
             )
         )
         dataset = _checked_against_first_row(dataset, prepared.planned, screen)
         prepared.engine.open(prepared.planned.plan)
         write = stack.enter_context(sink.opened(out))
-        summary = Summary(prepared.planned.plan, prepared.planned.choice, started_ns, seed)
+        summary = Summary(prepared.planned.plan, prepared.planned.choice, started_ns, flags.seed)
         screen.start_rows(_size(data) if rows is None else None, rows)
         malformed = Malformed(screen, strict=strict)
         for finished in prepared.engine.run(datasets.live(islice(dataset, rows), data)):
@@ -90,7 +80,7 @@ def run(
             malformed.report(finished.malformed)
             screen.advance(finished.read_bytes, summary.tally)
         malformed.report_rest()
-    if as_json:
+    if flags.as_json:
         click.echo(summary.to_json(out))
     else:
         from evalcell.cli.report import show

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import NamedTuple
 
 from evalcell.datasets import Row
+from evalcell.engine.batches import Batch, Finished, Source, Span
 from evalcell.engine.process import LaneProcess
 from evalcell.engine.protocol import (
     Describe,
@@ -31,10 +31,9 @@ from evalcell.engine.protocol import (
     Work,
 )
 from evalcell.engine.rows import RowWork
-from evalcell.errors import DatasetError, EvaluatorError
+from evalcell.errors import EvaluatorError
 from evalcell.plan import Plan
 from evalcell.records import Error
-from evalcell.tally import Tally
 from evalcell_sandboxes import (
     Crashed,
     Description,
@@ -49,7 +48,6 @@ from evalcell_sandboxes import (
 
 _BATCH_SECONDS = 0.1
 _MOST_BATCH_ROWS = 256
-_MOST_BATCH_BYTES = 1024**2
 _AHEAD = 2
 """Batches that a lane holds: one that it works on and one that waits, so that it never idles."""
 _WINDOW = 8
@@ -64,97 +62,13 @@ _POLL_SECONDS = 0.05
 """How often a source that had no rows to give is asked again, while lanes are waited for."""
 
 
-class Finished(NamedTuple):
-    """Rows that are done, in order: the record lines of each, what they add to the tally, which were malformed."""
-
-    rows: list[bytes]
-    tally: Tally
-    malformed: list[str]
-    read_bytes: int
-
-
-class _Batch:
-    """Rows that were read together, with what has come back of them."""
-
-    def __init__(self, rows: list[Row]) -> None:
-        self.rows = rows
-        self.lines: list[bytes | None] = [None] * len(rows)
-        self.missing = len(rows)
-        self.tally = Tally()
-        self.malformed: list[str] = []
-        self.held_bytes = 0
-
-    def fill(self, position: int, done: Done) -> None:
-        for offset, lines in enumerate(done.rows):
-            self.lines[position + offset] = lines
-            self.held_bytes += len(lines)
-        self.missing -= len(done.rows)
-        self.tally.merge(done.tally)
-        self.malformed += done.malformed
-
-    def finished(self) -> Finished:
-        read_bytes = sum(len(row.text) + 1 for row in self.rows)
-        return Finished([lines for lines in self.lines if lines is not None], self.tally, self.malformed, read_bytes)
-
-
-class _Span:
-    """Rows `start` to `stop` of a batch, out with a lane or waiting. `deaths` counts the lanes that died of it."""
-
-    def __init__(self, batch: _Batch, start: int, stop: int, *, deaths: int = 0) -> None:
-        self.batch = batch
-        self.start = start
-        self.stop = stop
-        self.size = stop - start
-        self.deaths = deaths
-
-    @property
-    def alone(self) -> bool:
-        return self.deaths > 0
-
-    def rows(self) -> list[Row]:
-        return self.batch.rows[self.start : self.stop]
-
-    def one_by_one(self) -> "list[_Span]":
-        return [_Span(self.batch, row, row + 1, deaths=self.deaths + 1) for row in range(self.start, self.stop)]
-
-
-class _Source:
-    """Where rows come from: read in batches, and never again once it has ended or failed."""
-
-    def __init__(self, rows: Iterator[Row | None]) -> None:
-        self._rows = rows
-        self._error: DatasetError | None = None
-        self.ended = False
-
-    def read(self, most_rows: int) -> list[Row]:
-        """Up to that many rows; fewer when they are large, at the end, and when there are no more for now."""
-        batch: list[Row] = []
-        size = 0
-        try:
-            while len(batch) < most_rows and size < _MOST_BATCH_BYTES:
-                row = next(self._rows)
-                if row is None:
-                    return batch
-                batch.append(row)
-                size += len(row.text)
-        except StopIteration:
-            self.ended = True
-        except DatasetError as error:
-            self.ended, self._error = True, error
-        return batch
-
-    def raise_error(self) -> None:
-        if self._error is not None:
-            raise self._error
-
-
 class _Lane:
     """A lane process with what it holds."""
 
     def __init__(self, process: LaneProcess) -> None:
         self.process = process
         self.ready = False
-        self.spans: deque[_Span] = deque()
+        self.spans: deque[Span] = deque()
         self.sent_at = 0.0
 
 
@@ -167,12 +81,12 @@ class Engine(AbstractContextManager["Engine"]):
         self._selector = selectors.DefaultSelector()
         self._plan: Plan | None = None
         self._work: RowWork | None = None
-        self._batches: deque[_Batch] = deque()
-        self._waiting: deque[_Span] = deque()
+        self._batches: deque[Batch] = deque()
+        self._waiting: deque[Span] = deque()
         self._batch_rows = 1
         self._failed_starts = 0
         self._rows_started = 0.0
-        self._source = _Source(iter(()))
+        self._source = Source(iter(()))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -250,12 +164,12 @@ class Engine(AbstractContextManager["Engine"]):
             SandboxUnavailable, SandboxFault: No lane can be kept alive.
             DatasetError: The rows cannot be read on. All that were read have been given out.
         """
-        self._source = _Source(rows)
+        self._source = Source(rows)
         self._rows_started = time.monotonic()
         while self._batches or not self._source.ended:
             while self._has_room() and (batch := self._source.read(self._batch_rows)):
-                self._batches.append(_Batch(batch))
-                self._waiting.append(_Span(self._batches[-1], 0, len(batch)))
+                self._batches.append(Batch(batch))
+                self._waiting.append(Span(self._batches[-1], 0, len(batch)))
             self._hand_out()
             while self._batches and not self._batches[0].missing:
                 yield self._batches.popleft().finished()
@@ -378,7 +292,7 @@ class Engine(AbstractContextManager["Engine"]):
         self._lanes.remove(lane)
         return lane.process.kill()
 
-    def _give_up(self, span: _Span, fault: str | None) -> None:
+    def _give_up(self, span: Span, fault: str | None) -> None:
         assert self._work is not None
         row = span.rows()[0]
         if fault is None:
