@@ -72,8 +72,9 @@ def _missing(binding: Binding, fields: Mapping[str, Raw]) -> str:
 def missing_in(bindings: Sequence[Binding], row: bytes) -> list[str]:
     """For each required parameter without a value in this row, the sentence that says so."""
     try:
+        row.decode()
         fields = msgspec.json.decode(row, type=dict[str, Raw])
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
     return [
         _missing(binding, fields)

@@ -1,27 +1,24 @@
 """Reads rows from JSONL or a JSON list, one at a time, as text that nobody has decoded yet."""
 
 import codecs
-import queue
+import os
 import re
+import select
+import stat
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BufferedReader
-from pathlib import Path
-from typing import cast
 
 from msgspec import Struct
 
 from evalcell.errors import DatasetError
 
-_MOST_LINE_BYTES = 64 * 1024**2
+_MOST_BYTES = 64 * 1024**2
 _CHUNK_BYTES = 256 * 1024
-_NOT_SPACE = re.compile(rb"[^ \t\r\n]")
 # Strings are passed over whole, so that what looks like structure inside them is not; one that does not end yet
 # takes the rest. Possessive, so that no input makes the search go back.
 _TOKENS = re.compile(rb'"[^"\\]*+(?:\\[\s\S][^"\\]*+)*+(?:"|\\?\Z)|[\[\]{},]')
-_MOST_WAITING_ROWS = 256
+_WHOLE_STRING = re.compile(rb'"[^"\\]*+(?:\\[\s\S][^"\\]*+)*+"')
 _IDLE_SECONDS = 0.05
 
 
@@ -37,178 +34,153 @@ class Row(Struct, frozen=True):
 
 
 @contextmanager
-def opened(path: str) -> Iterator[Iterator[Row]]:
+def opened(path: str) -> Iterator[Iterator[Row | None]]:
     """Opens a dataset by its path, or standard input by `-`.
 
+    Gives the rows, with None where a pipe has none for now: whoever waits for it can do other work meanwhile.
+
     Raises:
-        DatasetError: It is not there or cannot be read; while iterating, that it is malformed beyond one line.
+        DatasetError: It is not there or cannot be read; while iterating, that it is malformed beyond one row.
     """
     if path == "-":
-        yield _rows(cast(BufferedReader, sys.stdin.buffer), "standard input")
+        yield _rows(_Source(sys.stdin.fileno(), "standard input"))
         return
     try:
-        file = Path(path).open("rb")  # noqa: SIM115 - closed below; opening it is what may fail
+        descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
         raise DatasetError(f"There is no dataset {path!r}.") from None
     except OSError as error:
         raise DatasetError(f"The dataset {path!r} cannot be read: {error.strerror}.") from None
-    with file:
-        yield _rows(file, repr(path))
+    try:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise DatasetError(f"The dataset {path!r} cannot be read: it is a directory.")
+        yield _rows(_Source(descriptor, repr(path)))
+    finally:
+        os.close(descriptor)
 
 
-def _rows(stream: BufferedReader, name: str) -> Iterator[Row]:
+def only_rows(rows: Iterator[Row | None]) -> Iterator[Row]:
+    """The rows alone, for whoever has nothing else to do than wait for them."""
+    return (row for row in rows if row is not None)
+
+
+class _Source:
+    """Bytes from a descriptor. Nothing is buffered and nothing is locked, so a reader can be stopped at any time."""
+
+    def __init__(self, descriptor: int, name: str) -> None:
+        self.name = name
+        self._descriptor = descriptor
+        self._may_wait = not stat.S_ISREG(os.fstat(descriptor).st_mode)
+
+    def read(self) -> bytes | None:
+        """What is there now: None when there is nothing yet, nothing at the end."""
+        try:
+            if self._may_wait and not select.select([self._descriptor], [], [], _IDLE_SECONDS)[0]:
+                return None
+            return os.read(self._descriptor, _CHUNK_BYTES)
+        except OSError as error:
+            raise DatasetError(f"The dataset {self.name} cannot be read: {error.strerror}.") from None
+
+
+def _rows(source: _Source) -> Iterator[Row | None]:
     """Rows are objects, so a dataset that begins with a bracket is a list of them and anything else has one a line."""
     start = b""
-    while not start.strip() and (chunk := _read(stream, name)):
-        start = start.strip() + chunk if start else chunk.removeprefix(codecs.BOM_UTF8)
-    if start.lstrip().startswith(b"["):
-        return _list_rows(stream, start, name)
-    return _line_rows(stream, start, name)
-
-
-def _read(stream: BufferedReader, name: str) -> bytes:
-    try:
-        return stream.read1(_CHUNK_BYTES)  # what is there now: a slow pipe need not fill a chunk first
-    except OSError as error:
-        raise DatasetError(f"The dataset {name} cannot be read: {error.strerror}.") from None
-
-
-def _line_rows(stream: BufferedReader, start: bytes, name: str) -> Iterator[Row]:
-    index, number, pending, chunk = 0, 0, b"", start
-    while True:
-        *lines, pending = (pending + chunk).split(b"\n")
-        if not chunk and pending:
-            lines, pending = [pending], b""
-        for line in lines:
-            number += 1
-            if text := line.strip():
-                yield Row(index, number, text)
-                index += 1
-        if not chunk:
-            return
-        if len(pending) > _MOST_LINE_BYTES:
-            raise DatasetError(f"Line {number + 1} of {name} is longer than {_MOST_LINE_BYTES} bytes.")
-        chunk = _read(stream, name)
-
-
-def _list_rows(stream: BufferedReader, start: bytes, name: str) -> Iterator[Row]:
-    text = _ListText(stream, start, name)
-    text.expect(b"[")
-    if text.peek() == b"]":
-        text.expect(b"]")
-    else:
-        index = 0
-        while True:
-            yield Row(index, None, text.element(index))
-            index += 1
-            if text.peek() != b",":
-                break
-            text.expect(b",")
-        text.expect(b"]")
-    if text.peek():
-        raise DatasetError(f"The dataset {name} goes on after the end of its list.")
-
-
-class _ListText:
-    """The text of a JSON list, held only from the element being read, and cut into elements without decoding them."""
-
-    def __init__(self, stream: BufferedReader, start: bytes, name: str) -> None:
-        self._stream = stream
-        self._name = name
-        self._text = start
-        self._position = 0
-        self._ended = False
-
-    def peek(self) -> bytes:
-        """The next byte that is not space, or nothing at the end."""
-        while True:
-            match = _NOT_SPACE.search(self._text, self._position)
-            if match is not None:
-                self._position = match.start()
-                return match[0]
-            self._position = len(self._text)
-            if self._ended:
-                return b""
-            self._more()
-
-    def expect(self, wanted: bytes) -> None:
-        found = self.peek()
-        if found != wanted:
-            seen = repr(found.decode(errors="backslashreplace")) if found else "its end"
-            raise DatasetError(
-                f"The dataset {self._name} is not a JSON list: expected {wanted.decode()!r}, found {seen}."
-            )
-        self._position += 1
-
-    def element(self, index: int) -> bytes:
-        """The text of the next element. Reads on, twice as much each time, until it is whole."""
-        self.peek()
-        while (end := self._end_of_element()) is None:
-            if self._ended:
-                raise DatasetError(f"The dataset {self._name} ends in the middle of element {index}.")
-            self._more()
-        found = self._text[self._position : end].rstrip()
-        if not found:
-            raise DatasetError(f"Element {index} of the dataset {self._name} is missing: a comma too many?")
-        self._position = end
-        return found
-
-    def _end_of_element(self) -> int | None:
-        """Where the comma or bracket stands that ends the element; None when it is not there yet."""
-        depth = 0
-        for token in _TOKENS.finditer(self._text, self._position):
-            match token[0][:1]:
-                case b"[" | b"{":
-                    depth += 1
-                case b"]" | b"}" if depth:
-                    depth -= 1
-                case b"," | b"]" | b"}" if not depth:
-                    return token.start()
-        return None
-
-    def _more(self) -> None:
-        self._text = self._text[self._position :]
-        self._position = 0
-        if len(self._text) > _MOST_LINE_BYTES:
-            raise DatasetError(f"An element of the dataset {self._name} is longer than {_MOST_LINE_BYTES} bytes.")
-        chunks = [self._text]
-        wanted = max(len(self._text), _CHUNK_BYTES)
-        while wanted > 0:
-            chunks.append(_read(self._stream, self._name))
-            self._ended = not chunks[-1]
-            # A short chunk is all that a slow pipe has for now: look at that before waiting for more.
-            wanted = wanted - len(chunks[-1]) if len(chunks[-1]) == _CHUNK_BYTES else 0
-        self._text = b"".join(chunks)
-
-
-def live(rows: Iterator[Row], path: str) -> Iterator[Row | None]:
-    """The same rows, with None where the source has none for now: whoever waits for a pipe can do other work meanwhile.
-
-    Only what may keep one waiting is read in a thread of its own; a file is not.
-    """
-    if path != "-" and Path(path).is_file():
-        yield from rows
-        return
-    inbox: queue.Queue[Row | DatasetError | None] = queue.Queue(_MOST_WAITING_ROWS)
-    threading.Thread(target=_pass_on, args=(rows, inbox), name="evalcell-rows", daemon=True).start()
-    while True:
-        try:
-            item = inbox.get(timeout=_IDLE_SECONDS)
-        except queue.Empty:
+    while not start.strip() and len(start) < _MOST_BYTES:
+        chunk = source.read()
+        if chunk is None:
             yield None
-            continue
-        if item is None:
-            return
-        if isinstance(item, DatasetError):
-            raise item
-        yield item
+        elif chunk:
+            start += chunk
+        else:
+            break
+    start = start.removeprefix(codecs.BOM_UTF8)
+    splitter = _ListSplitter(source.name) if start.lstrip().startswith(b"[") else _LineSplitter(source.name)
+    chunk = start
+    while chunk != b"":
+        yield from splitter.feed(chunk) if chunk is not None else [None]
+        chunk = source.read()
+    yield from splitter.end()
 
 
-def _pass_on(rows: Iterator[Row], inbox: "queue.Queue[Row | DatasetError | None]") -> None:
-    try:
-        for row in rows:
-            inbox.put(row)
-    except DatasetError as error:
-        inbox.put(error)
-    else:
-        inbox.put(None)
+class _LineSplitter:
+    """Cuts text into rows at the ends of lines. Blank lines are no rows, but they count as lines."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._pending = b""
+        self._index = 0
+        self._line = 0
+
+    def feed(self, chunk: bytes) -> Iterator[Row]:
+        *lines, self._pending = (self._pending + chunk).split(b"\n")
+        yield from self._cut(lines)
+        if len(self._pending) > _MOST_BYTES:
+            raise DatasetError(f"Line {self._line + 1} of {self._name} is longer than {_MOST_BYTES} bytes.")
+
+    def end(self) -> Iterator[Row]:
+        return self._cut([self._pending])
+
+    def _cut(self, lines: list[bytes]) -> Iterator[Row]:
+        for line in lines:
+            self._line += 1
+            if text := line.strip():
+                yield Row(self._index, self._line, text)
+                self._index += 1
+
+
+class _ListSplitter:
+    """Cuts the text of a JSON list into its elements without decoding them, holding only the unfinished one."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._text = bytearray()
+        self._scanned = 0
+        self._depth = 0
+        self._index = 0
+        self._closed = False
+
+    def feed(self, chunk: bytes) -> Iterator[Row]:
+        self._text += chunk
+        elements, start = [], 0
+        for token in _TOKENS.finditer(self._text, self._scanned):
+            first, end = token[0][:1], token.end()
+            if first == b'"' and end == len(self._text) and not _WHOLE_STRING.fullmatch(token[0]):
+                break  # goes on in the next chunk
+            self._scanned = end
+            opens, closes = first in (b"[", b"{"), first in (b"]", b"}")
+            if self._depth == 1 and (first == b"," or closes):
+                elements.append((bytes(self._text[start : token.start()]).strip(), first))
+                start = end
+            elif self._depth == 0 and opens:
+                start = end
+            self._depth += opens - closes
+        else:
+            self._scanned = len(self._text)
+        del self._text[:start]
+        self._scanned -= start
+        for text, ending in elements:
+            yield from self._row(text, ending)
+        self._check()
+
+    def _row(self, text: bytes, ending: bytes) -> Iterator[Row]:
+        if self._closed or ending == b"}":
+            raise DatasetError(
+                f"The dataset {self._name} is not one JSON list: it goes on after element {self._index}."
+            )
+        self._closed = ending == b"]"
+        if text:
+            yield Row(self._index, None, text)
+            self._index += 1
+        elif self._index or not self._closed:
+            raise DatasetError(f"Element {self._index} of the dataset {self._name} is missing: a comma too many?")
+
+    def _check(self) -> None:
+        if self._closed and (self._depth or self._text.strip()):
+            raise DatasetError(f"The dataset {self._name} goes on after the end of its list.")
+        if len(self._text) > _MOST_BYTES:
+            raise DatasetError(f"Element {self._index} of the dataset {self._name} is longer than {_MOST_BYTES} bytes.")
+
+    def end(self) -> Iterator[Row]:
+        if not self._closed:
+            raise DatasetError(f"The dataset {self._name} ends in the middle of element {self._index}.")
+        return iter(())

@@ -2,7 +2,7 @@
 
 Names, quoted names, indexes, slices and `[*]`, with or without a leading `$.`. Filters and `..` are refused: paths
 are written by the author of an evaluator, who is not trusted, and run on the host, where a regular expression in a
-filter or a search through the whole row would be his to abuse. So a path costs no more than its length.
+filter or a search through the whole row would be his to abuse. A path costs its length times the size of the row.
 
 Values are found as undecoded JSON, level by level. Numbers keep every digit and nothing is built that is not used.
 """

@@ -21,7 +21,6 @@ _NAMES = ("name", "key")
 _PASSES = ("passed", "pass", "pass_", "success")
 _SCORE_KEYS = ("score", "value", "label", *_PASSES)
 _KNOWN = (*_SCORE_KEYS, *_EXPLANATIONS, *_NAMES, "metadata", "scores", "namedScores")
-_UNUSED_WITH_SCORE = ("value", "scores")
 _SHOWN_CHARACTERS = 120
 _MOST_SCORES = 100
 
@@ -42,19 +41,22 @@ class InvalidResult(ValueError):
     """What came back is no score; the message says what it was."""
 
 
-def scores_of(value: Any, output: Output) -> list[Score]:
-    """The scores in a returned value, at least one, with distinct names.
+def scores_of(value: Any, output: Output, default_name: str = "") -> list[Score]:
+    """The scores in a returned value, at least one, with distinct names. One without a name has the default one.
 
     Raises:
         InvalidResult: It holds none, or one that the output configuration does not allow.
     """
-    scores = [_configured(score, output) for score in _read(value)]
+    read = _read(value)
+    _check_count(read)
+    scores = [_configured(score, output) for score in read]
     if len(scores) == 1:
         return scores
-    (name, count) = Counter(score.name for score in scores).most_common(1)[0]
+    if sum(not score.name for score in scores) > 1:
+        raise InvalidResult("evaluate returned several scores without a 'name'")
+    (name, count) = Counter(score.name or default_name for score in scores).most_common(1)[0]
     if count > 1:
-        problem = f"two scores named {_shown(name)}" if name else "several scores without a 'name'"
-        raise InvalidResult(f"evaluate returned {problem}")
+        raise InvalidResult(f"evaluate returned two scores named {_shown(name)}")
     return scores
 
 
@@ -100,7 +102,7 @@ def _read_list(items: list[Any]) -> list[Score]:
 def _read_dict(value: dict[str, Any]) -> list[Score]:
     if isinstance(value.get("scores"), list) and not any(key in value for key in _SCORE_KEYS):
         return _read_list(value["scores"])
-    named = _typed(value, ("namedScores",), dict, "a dict") or {}
+    named = _take(dict(value), ("namedScores",), dict, "a dict") or {}
     _check_count(named)
     own = [_read_one(value)] if any(key in value for key in _SCORE_KEYS) else []
     scores = own + [_named(name, item) for name, item in named.items()]
@@ -127,58 +129,52 @@ def _is_slip(key: str) -> bool:
 
 
 def _named(name: str, item: Any) -> Score:
+    if isinstance(item, list):
+        raise InvalidResult(f"the score named {_shown(name)} is a list; write a number or a dict")
     inner = _read_one(item) if isinstance(item, dict) else _read(item)[0]
     return Score(name, inner.score, inner.label, inner.passed, inner.explanation, inner.metadata, inner.skipped)
 
 
 def _read_one(value: Mapping[str, Any]) -> Score:
-    passed = _typed(value, _PASSES, bool, "true or false")
-    score, label, skipped = value.get("score"), _typed(value, ("label",), str, "text"), False
-    if "score" in value:
+    """One score. What has a meaning is taken out of a copy; what is left is metadata, so that nothing is lost."""
+    rest = {key: item for key, item in value.items() if key != "namedScores"}
+    passed = _take(rest, _PASSES, bool, "true or false")
+    label = _take(rest, ("label",), str, "text")
+    name = _take(rest, _NAMES, str, "text")
+    explanation = _take(rest, _EXPLANATIONS, str, "text")
+    metadata = _take(rest, ("metadata",), dict, "a dict") or {}
+    score, skipped = None, False
+    if "score" in rest or (label is None and "value" in rest and not isinstance(rest["value"], str)):
+        score = rest.pop("score" if "score" in rest else "value")
         skipped = score is None
-    elif "value" in value:
-        match value["value"]:
-            case str() as text:
-                label = text if label is None else label
-            case bool() as verdict:
-                score, passed = verdict, verdict if passed is None else passed
-            case other:
-                score, skipped = other, other is None
-    elif label is None and passed is not None:
+    elif label is None and "value" in rest:
+        label = rest.pop("value")
+    elif label is None:
         score = passed
+    if isinstance(score, bool) and passed is None:
+        passed = score
     return Score(
-        name=_typed(value, _NAMES, str, "text"),
+        name=name,
         score=None if score is None else _number(score, "score"),
         label=label,
         passed=passed,
-        explanation=_typed(value, _EXPLANATIONS, str, "text"),
-        metadata=_metadata(value),
+        explanation=explanation,
+        metadata={**rest, **metadata} or None,
         skipped=skipped,
     )
 
 
-def _typed(value: Mapping[str, Any], keys: tuple[str, ...], kind: type, described: str) -> Any:
-    """The first of the keys that holds something, which must be of that type."""
+def _take(rest: dict[str, Any], keys: tuple[str, ...], kind: type, described: str) -> Any:
+    """Takes the first of the keys that holds something, which must be of that type; those that hold nothing go too."""
     for key in keys:
-        found = value.get(key)
-        if found is not None:
-            if not isinstance(found, kind):
-                raise InvalidResult(f"{key} must be {described}, but it is {_shown(found)}")
-            return found
+        found = rest.get(key)
+        if found is None:
+            rest.pop(key, None)
+        elif isinstance(found, kind):
+            return rest.pop(key)
+        else:
+            raise InvalidResult(f"{key} must be {described}, but it is {_shown(found)}")
     return None
-
-
-def _metadata(value: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the evaluator put into `metadata`, and whatever else it returned: nothing is lost."""
-    metadata = value.get("metadata")
-    if metadata is not None and not isinstance(metadata, dict):
-        raise InvalidResult(f"metadata must be a dict, but it is {_shown(metadata)}")
-    extra = {
-        key: item
-        for key, item in value.items()
-        if key not in _KNOWN or (key in _UNUSED_WITH_SCORE and "score" in value)
-    }
-    return {**extra, **(metadata or {})} or None
 
 
 def _number(value: Any, what: str) -> float:

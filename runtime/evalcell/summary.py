@@ -1,6 +1,7 @@
 """What a run came to: for people as a table, for machines as JSON."""
 
 import json
+import math
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -56,7 +57,8 @@ class Summary:
                 "seconds": round(self.seconds, 3),
                 "rows_per_second": round(self.rows_per_second, 1),
                 "out": out,
-            }
+            },
+            allow_nan=False,
         )
 
 
@@ -65,11 +67,16 @@ def _numbers(summary: NameSummary) -> dict[str, Any]:
     return {
         "scored": summary.scored,
         "skipped": summary.skipped,
-        "mean": scores.mean if scores.count else None,
-        "stderr": scores.stderr,
+        "mean": _finite(scores.mean) if scores.count else None,
+        "stderr": _finite(scores.stderr),
         "min": scores.least if scores.count else None,
         "max": scores.most if scores.count else None,
         "passed": summary.passed if summary.judged else None,
         "judged": summary.judged,
         "labels": summary.labels,
     }
+
+
+def _finite(value: float | None) -> float | None:
+    """Scores near the largest float can add up to more than one holds; JSON has no word for that."""
+    return value if value is not None and math.isfinite(value) else None

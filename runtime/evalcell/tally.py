@@ -1,4 +1,4 @@
-"""Running statistics of a run: made in the lanes, merged in the parent, the same in any order of merging."""
+"""Running statistics of a run: made in the lanes, merged in the parent, the same up to rounding however it is cut."""
 
 import math
 

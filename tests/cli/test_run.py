@@ -1,6 +1,7 @@
 """`evalcell run`, as a user meets it: the real command, real files, every exit code."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -323,6 +324,57 @@ def test_many_scores_with_many_prints_cost_the_host_little(evalcell, write, rows
 def test_the_version_is_that_of_the_source_and_not_of_its_name(evalcell, write):
     one, two = (evalcell("check", write(name, EXACT), "--json").json()["version"] for name in ("one.py", "two.py"))
     assert one == two
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["fifo", "stdin"])
+def test_an_interrupt_while_waiting_for_a_pipe_ends_at_once(write, tmp_path, named):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    keep_open = os.open(fifo, os.O_RDWR)
+    os.write(keep_open, json.dumps(PAIRS[0]).encode() + b"\n")
+    command = [
+        sys.executable,
+        "-m",
+        "evalcell",
+        "run",
+        write("e.py", EXACT),
+        "--data",
+        fifo if named else "-",
+        "--out",
+        "o.jsonl",
+    ]
+    with fifo.open("rb") as stdin:
+        process = subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL if named else stdin,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+        )
+    time.sleep(4)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=10)
+    os.close(keep_open)
+    assert process.returncode == 130
+    assert b"Interrupted" in err
+    assert len(read(tmp_path / "o.jsonl.partial")) == 1
+
+
+def test_a_first_row_that_is_not_text_is_malformed_and_no_crash(evalcell, write, tmp_path):
+    (tmp_path / "rows.jsonl").write_bytes(
+        b'{"output": {"\xff": 1, "a": 2}, "reference": 1}\n{"output": {"a": 1}, "reference": 1}\n'
+    )
+    done = evalcell("run", write("e.py", EXACT), "--data", "rows.jsonl", "--bind", "output=output.a")
+    assert done.code == 1
+    assert "Traceback" not in done.err
+
+
+def test_scores_too_large_to_add_up_leave_the_summary_readable(evalcell, write, rows):
+    source = "def evaluate(output): return 1.7e308 * output\n"
+    done = evalcell(
+        "run", write("e.py", source), "--data", rows([{"output": 1}, {"output": -1}, {"output": 1}]), "--json"
+    )
+    assert json.loads(done.out, parse_constant=pytest.fail)["rows"] == 3
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

@@ -484,3 +484,58 @@ def test_slow_rows_are_passed_on_before_the_whole_call_is_done(wasm_wall):
         first = next(running)
         assert time.monotonic() - started < 3
         assert values([first, *running]) == list(range(60))
+
+
+@pytest.mark.parametrize(
+    "body", ["busy(); time.sleep(0.9)", "time.sleep(0.9); busy(); busy()"], ids=["work-then-sleep", "sleep-then-work"]
+)
+def test_work_and_sleep_share_one_limit(real_wall, body):
+    source = "import time\ndef busy():\n    for _ in range(output_rounds): pass\noutput_rounds = 10_000_000\n"
+    (outcome,) = run(real_wall, f"{source}{EVALUATE}    {body}\n    return 1\n", 1, wall_seconds=1.0)
+    assert isinstance(outcome, Exceeded)
+    assert outcome.limit == "wall_seconds"
+
+
+@pytest.mark.parametrize(
+    "meddling",
+    [
+        "sys.stdout = io.TextIOWrapper(sys.stdout.detach(), encoding='utf-8')",
+        "sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8')",
+        "sys.stdout.close()",
+        "sys.stdout.buffer.close()",
+        "sys.stdout = None",
+        "del sys.stdout",
+    ],
+)
+@pytest.mark.parametrize("isolation", list(Isolation))
+def test_code_that_rearranges_its_streams_loses_nothing(real_wall, meddling, isolation):
+    at_load = f"import io, sys\n{meddling}\n{EVALUATE}    print('said')\n    return 1\n"
+    in_row = f"import io, sys\n{EVALUATE}    if output == 1: {meddling}\n    else: print('said')\n    return 1\n"
+    assert [outcome.stdout for outcome in run(real_wall, at_load, 1, 2, isolation=isolation)] == ["said\n"] * 2
+    outcomes = run(real_wall, in_row, 1, 2, 3, isolation=isolation)
+    assert values(outcomes) == [1, 1, 1]
+    assert [outcome.stdout for outcome in outcomes[1:]] == ["said\n"] * 2
+
+
+def test_a_trap_after_the_last_report_is_the_last_rows(wasm_wall):
+    source = (
+        f"import os, sys\n{EVALUATE}    if output == 1:\n        for _ in range(6_000_000): pass\n"
+        "        sys.setprofile(lambda frame, event, arg: os._exit(1) if event == 'return' and frame.f_code.co_name == 'run' else None)\n"
+        "    return output\n"
+    )
+    outcomes = run(wasm_wall, source, 1, 2, isolation="evaluator")
+    assert isinstance(outcomes[0], Crashed)
+    assert values(outcomes[1:]) == [2]
+
+
+def test_randomness_at_module_level_follows_the_seed(real_wall):
+    source = f"import os, random\nDRAWN = [os.urandom(4).hex(), random.random()]\n{EVALUATE}    return DRAWN\n"
+
+    def drawn(seed):
+        with real_wall.open(Program(source=source, filename="evaluator.py"), Confinement(seed=seed)) as session:
+            return values(list(session.run([b'{"output": 1}'])))[0]
+
+    first, again, other = drawn(1), drawn(1), drawn(2)
+    assert first == again
+    assert first[0] != other[0]
+    assert first[1] != other[1]

@@ -126,6 +126,11 @@ def test_a_parser_bomb_is_bounded_in_time():
     assert isinstance(described, Exceeded | SyntaxProblem | Description)
 
 
+def test_a_long_expression_is_no_reason_to_refuse_a_source():
+    source = "X = " + " + ".join(["'a'"] * 900) + "\ndef evaluate(output, x=" + " + ".join(["1"] * 900) + "): pass\n"
+    assert [parameter.name for parameter in parameters(source)] == ["output", "x"]
+
+
 def test_a_bomb_in_constant_folding_is_harmless():
     assert isinstance(describe("x = 1 << 10**9\ny = 'a' * 10**12\ndef evaluate(output): pass"), Description)
 

@@ -47,7 +47,7 @@ def one(value, output=FREEFORM) -> Score:
         pytest.param(
             {"name": "n", "score": 1, "success": True, "reason": None}, Score("n", 1.0, passed=True), id="eval-lib"
         ),
-        pytest.param({"score": True}, Score(score=1.0), id="score-bool"),
+        pytest.param({"score": True}, Score(score=1.0, passed=True), id="score-bool"),
         pytest.param(
             {"score": 1, "value": 2, "scores": [3]},
             Score(score=1.0, metadata={"value": 2, "scores": [3]}),
@@ -93,6 +93,12 @@ def test_named_scores_come_as_lists_dicts_and_wrapped():
         pytest.param({"f1": {}}, "nothing in it", id="empty-named"),
         pytest.param({"label": None}, "nothing in it", id="null-label"),
         pytest.param([{"name": str(n), "score": 1} for n in range(101)], "101 scores; 100 are allowed", id="many"),
+        pytest.param(
+            {"scores": [{"name": "x", "scores": [{"name": str(n), "score": 1} for n in range(60)]}] * 2},
+            "120 scores",
+            id="nested",
+        ),
+        pytest.param({"namedScores": {"a": [{"name": "x", "score": 1}]}}, "is a list", id="named-list"),
         pytest.param({"scroe": 0.5}, "Did you mean 'score'", id="slip"),
         pytest.param({"explanation": "x"}, "without score", id="explanation-only"),
         pytest.param({"tone": "warm"}, "without score", id="dict-of-text"),
@@ -142,6 +148,17 @@ def test_a_category_has_the_score_of_its_label():
     ]:
         with pytest.raises(InvalidResult, match=message):
             scores_of(value, VERDICT)
+
+
+def test_a_score_without_a_name_has_the_evaluators_and_none_may_share_it():
+    with pytest.raises(InvalidResult, match="two scores named 'mine'"):
+        scores_of({"score": 1, "namedScores": {"mine": 0}}, FREEFORM, "mine")
+    assert len(scores_of({"score": 1, "namedScores": {"other": 0}}, FREEFORM, "mine")) == 2
+
+
+def test_nothing_that_was_returned_is_lost():
+    assert one({"label": "x", "scores": {"a": 1}, "value": "kept"}).metadata == {"scores": {"a": 1}, "value": "kept"}
+    assert one({"score": 1, "explanation": "a", "reason": "b"}).metadata == {"reason": "b"}
 
 
 def test_failed_skipped_and_zero_stay_distinct():

@@ -103,7 +103,7 @@ def _try(prepared: Ready, data: str, count: int) -> list[dict[str, Any]]:
     """Runs the first rows for real and gives what went in beside what came out."""
     work = RowWork(prepared.planned.plan)
     with datasets.opened(data) as dataset:
-        rows = list(islice(dataset, count))
+        rows = list(islice(datasets.only_rows(dataset), count))
     prepared.engine.open(prepared.planned.plan)
     lines = [done for finished in prepared.engine.run(iter(rows)) for done in finished.rows]
     return [_tried(work, row, text) for row, text in zip(rows, lines, strict=True)]

@@ -74,7 +74,7 @@ def run(
         summary = Summary(prepared.planned.plan, prepared.planned.choice, started_ns, flags.seed)
         screen.start_rows(_size(data) if rows is None else None, rows)
         malformed = Malformed(screen, strict=strict)
-        for finished in prepared.engine.run(datasets.live(islice(dataset, rows), data)):
+        for finished in prepared.engine.run(_first(dataset, rows)):
             write(finished.rows)
             summary.add(finished.tally, _failures(finished, summary))
             malformed.report(finished.malformed)
@@ -89,14 +89,23 @@ def run(
     return 1 if summary.tally.failed and not allow_failures else 0
 
 
-def _checked_against_first_row(rows: Iterator[Row], planned: Planned, screen: Screen) -> Iterator[Row]:
+def _checked_against_first_row(rows: Iterator[Row | None], planned: Planned, screen: Screen) -> Iterator[Row | None]:
     """Warns before anything runs when a required parameter finds nothing in the first row; rows go on as they came."""
-    first = next(rows, None)
+    first = next(datasets.only_rows(rows), None)
     if first is None:
         raise UsageError("The dataset has no rows.")
     for sentence in missing_in(planned.plan.bindings, first.text):
         screen.warn(f"In the first row, {sentence} Name another path with --bind.")
     return chain([first], rows)
+
+
+def _first(rows: Iterator[Row | None], count: int | None) -> Iterator[Row | None]:
+    """The first rows, and all the waiting between them."""
+    for row in rows:
+        yield row
+        count = count - 1 if count is not None and row is not None else count
+        if count == 0:
+            return
 
 
 def _size(data: str) -> int | None:

@@ -1,5 +1,6 @@
 """Rows on their way through the engine: read in batches, out with lanes in spans, given out when they are finished."""
 
+import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from evalcell.errors import DatasetError
 from evalcell.tally import Tally
 
 _MOST_BATCH_BYTES = 1024**2
+_READ_SECONDS = 0.1
 
 
 class Finished(NamedTuple):
@@ -74,11 +76,12 @@ class Source:
         self.ended = False
 
     def read(self, most_rows: int) -> list[Row]:
-        """Up to that many rows; fewer when they are large, at the end, and when there are no more for now."""
+        """Up to that many rows; fewer when they are large or come slowly, and at the end."""
         batch: list[Row] = []
         size = 0
+        until = time.monotonic() + _READ_SECONDS
         try:
-            while len(batch) < most_rows and size < _MOST_BATCH_BYTES:
+            while len(batch) < most_rows and size < _MOST_BATCH_BYTES and time.monotonic() < until:
                 row = next(self._rows)
                 if row is None:
                     return batch

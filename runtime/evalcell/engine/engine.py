@@ -118,7 +118,7 @@ class Engine(AbstractContextManager["Engine"]):
         return answer
 
     def open(self, plan: Plan) -> Opened:
-        """Loads the plan's program in the first lane.
+        """Loads the plan's program in the first lane, the one that described it.
 
         Raises:
             EvaluatorError: The module's own code failed.
@@ -126,9 +126,9 @@ class Engine(AbstractContextManager["Engine"]):
         """
         self._plan = plan
         self._work = RowWork(plan)
-        lane = self._lanes[0] if self._lanes else self._start_lane()
-        lane.process.send(Open(plan))
-        answer = self._answer(Open(plan), plan.confinement.limits.load_seconds + _GRACE_SECONDS)
+        question = Open(plan)
+        self._lanes[0].process.send(question)
+        answer = self._answer(question, plan.confinement.limits.load_seconds + _GRACE_SECONDS)
         if not isinstance(answer, Opened):
             raise _error_of(answer)
         self._loaded(self._lanes[0], answer)
@@ -156,6 +156,14 @@ class Engine(AbstractContextManager["Engine"]):
         lane.ready = True
         self._failed_starts = 0
 
+    def _welcome(self, lane: _Lane, opened: Opened) -> None:
+        """A further lane is ready. If it is not, though others are, the run goes on with those."""
+        if isinstance(opened.loaded, Returned) or not any(other.ready for other in self._lanes):
+            self._loaded(lane, opened)
+        else:
+            self._drop(lane)
+            self._most_lanes = max(1, len(self._lanes))
+
     # -- the rows -------------------------------------------------------------------------------------------------
     def run(self, rows: Iterator[Row | None]) -> Iterator[Finished]:
         """Takes rows to records, in order, in pieces as large as they come. A source without rows for now gives None.
@@ -178,12 +186,14 @@ class Engine(AbstractContextManager["Engine"]):
         self._source.raise_error()
 
     def _has_room(self) -> bool:
-        held = sum(batch.held_bytes for batch in self._batches)
         return (
-            held < _MOST_HELD_BYTES
+            not self._is_full()
             and len(self._batches) < self._most_lanes * _WINDOW
             and len(self._waiting) < self._most_lanes
         )
+
+    def _is_full(self) -> bool:
+        return sum(batch.held_bytes for batch in self._batches) >= _MOST_HELD_BYTES
 
     def _hand_out(self) -> None:
         """Gives waiting spans to lanes that have room, starting lanes while there is more work than lanes."""
@@ -193,9 +203,7 @@ class Engine(AbstractContextManager["Engine"]):
                 lane.spans.append(span)
                 if len(lane.spans) == 1:
                     lane.sent_at = time.monotonic()
-                if not lane.process.send(Work(span.rows())):
-                    self._bury(lane, None)
-                    break
+                lane.process.send(Work(span.rows()))  # to a dead lane too: what it said before is still to be heard
         if self._waiting and len(self._lanes) < self._most_lanes and self._worth_another_lane():
             assert self._plan is not None
             lane = self._start_lane()
@@ -230,9 +238,8 @@ class Engine(AbstractContextManager["Engine"]):
         """With too much held back, only the lane that has the next rows is heard: the others wait in their pipes."""
         head = self._batches[0] if self._batches else None
         holders = [lane for lane in self._lanes if any(span.batch is head for span in lane.spans)]
-        full = sum(batch.held_bytes for batch in self._batches) >= _MOST_HELD_BYTES
         for lane in self._lanes:
-            wanted = not full or not holders or not lane.spans or lane in holders
+            wanted = not self._is_full() or not holders or not lane.spans or lane in holders
             if wanted and not self._hears(lane):
                 self._selector.register(lane.process.connection, selectors.EVENT_READ, lane)
                 lane.process.heard = time.monotonic()
@@ -245,7 +252,7 @@ class Engine(AbstractContextManager["Engine"]):
     def _hear(self, lane: _Lane, message: FromLane) -> None:
         match message:
             case Opened():
-                self._loaded(lane, message)
+                self._welcome(lane, message)
             case Done():
                 self._fill(lane, message)
             case Faulted():

@@ -114,7 +114,7 @@ class RowWork:
         error = _error_of(outcome)
         if error is None and isinstance(outcome, Returned):
             try:
-                scores = scores_of(_decoded(outcome.value), self._plan.output)
+                scores = scores_of(_decoded(outcome.value), self._plan.output, self._plan.evaluator)
             except InvalidResult as invalid:
                 error = Error("invalid_result", str(invalid))
             else:

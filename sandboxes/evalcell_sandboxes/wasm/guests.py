@@ -44,7 +44,7 @@ class Guest:
         self._engine = engine
         self._component = component
         self._limits = limits
-        self._world = World(clock_start_ns, limits.stdout_bytes, limits.stderr_bytes)
+        self._world = World(clock_start_ns, limits.stdout_bytes, limits.stderr_bytes, self._may_sleep)
         self._ear = Ear(self._row_done)
         self._linker: Linker = link(engine, component, self._world, {_HOST: {"row-done": self._ear}})
         self._indexes = {name: component.get_export_index(name) for name in _EXPORTS}
@@ -54,6 +54,7 @@ class Guest:
         self._exports: dict[str, Export] = {}
         self._seeds: Iterator[int] = iter(())
         self._reports: list[Report] = []
+        self._limit = "load_seconds"
         self._most_reports = 0
         self._call_ends = 0.0
         self.told_to_stop = False
@@ -62,7 +63,9 @@ class Guest:
         printed = 6 * (limits.stdout_bytes + limits.stderr_bytes)
         self.most_report_bytes = printed + max(limits.result_bytes, _CODE_BYTES) + _MESSAGE_BYTES
         self._budgets = {
-            name: _budget(getattr(limits, name)) for name in limits.__struct_fields__ if name.endswith("_seconds")
+            name: (getattr(limits, name), _ticks(getattr(limits, name)))
+            for name in limits.__struct_fields__
+            if name.endswith("_seconds")
         }
 
     @property
@@ -95,10 +98,10 @@ class Guest:
             raise SandboxFault(f"wasmtime could not make an instance of the guest: {error}") from error
         self._store = store
 
-    def call(self, name: str, *arguments: bytes, limit: str) -> Report | Exceeded | Crashed:
+    def call(self, name: str, *arguments: bytes, limit: str, seed: int = 0) -> Report | Exceeded | Crashed:
         """Calls an export. The instance is thrown away when the call does not come back."""
         self._most_reports = 0
-        self._begin(0, limit)
+        self._begin(seed, limit)
         try:
             answer = self._export(name)(*arguments)
         except WasmtimeError as error:
@@ -145,10 +148,17 @@ class Guest:
 
     def _begin(self, seed: int, limit: str) -> None:
         assert self._store is not None, "call before renew"
-        _, ticks, nanoseconds = self._budgets[limit]
-        self._world.begin(seed, nanoseconds)
-        self._store.set_epoch_deadline(ticks)
+        self._world.begin(seed)
+        self._limit = limit
+        self._store.set_epoch_deadline(self._budgets[limit][1])
         self._started = (time.perf_counter(), time.thread_time())
+
+    def _may_sleep(self, slept_ns: int) -> bool:
+        """Whether a call that has slept so much in all is still within its limit; what is left shrinks by as much."""
+        assert self._store is not None
+        left = self._budgets[self._limit][0] - slept_ns / 1e9 - (time.perf_counter() - self._started[0])
+        self._store.set_epoch_deadline(_ticks(max(left, 0.0)))
+        return bool(left >= 0)
 
     def _ended(self, error: WasmtimeError, limit: str) -> Exceeded | Crashed:
         usage = self._usage()
@@ -173,6 +183,5 @@ class Guest:
         )
 
 
-def _budget(seconds: float) -> tuple[float, int, int]:
-    """A time limit in seconds, in ticks of the engine's epoch, and in nanoseconds of virtual sleep."""
-    return seconds, math.ceil(seconds / TICK_SECONDS) + 1, int(seconds * 1e9)
+def _ticks(seconds: float) -> int:
+    return math.ceil(seconds / TICK_SECONDS) + 1

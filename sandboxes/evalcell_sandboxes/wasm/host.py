@@ -65,8 +65,9 @@ class Denied(WasmtimeError):
 class World:
     """What one instance can observe: a virtual clock, a seeded source of randomness, raw output kept within bounds."""
 
-    def __init__(self, start_ns: int, stdout_bytes: int, stderr_bytes: int) -> None:
+    def __init__(self, start_ns: int, stdout_bytes: int, stderr_bytes: int, may_sleep: Callable[[int], bool]) -> None:
         self._start_ns = start_ns
+        self._may_sleep = may_sleep
         self._most_output = {_STDOUT: stdout_bytes, _STDERR: stderr_bytes}
         self.reset()
 
@@ -75,7 +76,6 @@ class World:
         self.slept_ns = 0
         self.denial: str | None = None
         self._elapsed_ns = 0
-        self._sleep_budget_ns = 0
         self._seed = 0
         self._random: random.Random | None = None
         self._deadlines: dict[int, int] = {}
@@ -83,12 +83,11 @@ class World:
         self._output = {_STDOUT: bytearray(), _STDERR: bytearray()}
         self.wrote = False
 
-    def begin(self, seed: int, sleep_budget_ns: int) -> None:
-        """Starts a call: its randomness, and how long it may sleep in virtual time before that is its wall limit."""
+    def begin(self, seed: int) -> None:
+        """Starts a call or a row, with its own randomness."""
         self._seed, self._random = seed, None  # most calls never draw, and seeding takes longer than they do
         self.slept_ns = 0
         self.denial = None
-        self._sleep_budget_ns = sleep_budget_ns
 
     def take_output(self) -> tuple[bytes, bytes]:
         """What the guest wrote to the raw descriptors 1 and 2 since the last call."""
@@ -141,10 +140,9 @@ class World:
     def _sleep_until(self, due_ns: int) -> None:
         """Sleeping takes no time here: it moves the clock, and counts against the row's wall limit."""
         wait_ns = max(0, due_ns - self._elapsed_ns)
-        self.slept_ns += wait_ns
-        if self.slept_ns > self._sleep_budget_ns:
-            self.slept_ns = self._sleep_budget_ns
+        if not self._may_sleep(self.slept_ns + wait_ns):
             raise self._deny(SLEEP)
+        self.slept_ns += wait_ns
         self._elapsed_ns += wait_ns
 
     # -- randomness and environment -----------------------------------------------------------------------------

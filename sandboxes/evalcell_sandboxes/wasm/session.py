@@ -46,6 +46,7 @@ class WasmSession(Session):
         self._filename = program.filename
         self._limits = confinement.limits
         self._fresh_rows = confinement.isolation is Isolation.ROW
+        self._seed_number = confinement.seed
         self._seed_key = confinement.seed.to_bytes(8, "big")
         self._fitted_on: bytes | None = None
         self._code = ""
@@ -86,7 +87,8 @@ class WasmSession(Session):
             self._guest.close()
         else:
             # A row is over only when the call goes on after it: its report does not excuse what came then.
-            kept = reports if ended is None else reports[: count - 1]
+            last = len(reports) if self._guest.told_to_stop else count
+            kept = reports if ended is None else reports[: max(0, last - 1)]
             outcomes = [self._read(report) for report in kept]
             if ended is not None:
                 outcomes.append(ended)
@@ -128,13 +130,13 @@ class WasmSession(Session):
             "stdout_bytes": self._limits.stdout_bytes,
             "stderr_bytes": self._limits.stderr_bytes,
             "result_bytes": self._limits.result_bytes,
-            "seed": int.from_bytes(self._seed_key, "big"),
+            "seed": self._seed_number,
             "code": self._code,
         }
         return json.dumps(settings).encode()
 
     def _call(self, export: str, *arguments: bytes, limit: str) -> Outcome:
-        answer = self._guest.call(export, *arguments, limit=limit)
+        answer = self._guest.call(export, *arguments, limit=limit, seed=self._seed_number)
         return self._read(answer) if isinstance(answer, Report) else answer
 
     def _read(self, report: Report) -> Outcome:

@@ -161,8 +161,8 @@ def _call_hook(name: str, argument: str) -> str:
 def _report(action, *arguments) -> str:
     """Runs the action with captured streams; its answer, or what went wrong, with what was printed."""
     streams = _loaded.streams
-    streams.install()
     try:
+        streams.install()
         body = '{"kind":"returned","value":' + action(*arguments)
     except results.Unusable as error:
         body = '{"kind":"invalid","message":' + _quote(str(error))

@@ -16,6 +16,9 @@ class Capture(io.BufferedIOBase):
     def writable(self) -> bool:
         return True
 
+    def close(self) -> None:
+        """Does nothing: code that wraps, replaces or closes its standard streams must not lose its prints for it."""
+
     def write(self, data) -> int:
         size = len(data)
         room = self._limit - len(self.kept)
@@ -48,11 +51,16 @@ class Streams:
         return io.TextIOWrapper(capture, encoding="utf-8", errors="backslashreplace", write_through=True)
 
     def install(self) -> None:
-        """Points the interpreter's streams here. A row may have replaced or closed them, so before every row."""
+        """Points the interpreter's streams here. A row may have replaced or detached them, so before every row."""
         stdout, stderr = self._texts
-        if stdout.closed or stderr.closed:
+        try:
+            whole = stdout.buffer is self._stdout and stderr.buffer is self._stderr
+        except ValueError:  # detached
+            whole = False
+        if not whole:
             stdout, stderr = self._texts = (self._text(self._stdout), self._text(self._stderr))
-        if sys.stdout is not stdout or sys.stderr is not stderr or sys.stdin is not self._stdin:
+        now = (getattr(sys, name, None) for name in ("stdout", "stderr", "stdin"))
+        if any(stream is not ours for stream, ours in zip(now, (stdout, stderr, self._stdin), strict=True)):
             sys.stdout = sys.__stdout__ = stdout
             sys.stderr = sys.__stderr__ = stderr
             sys.stdin = sys.__stdin__ = self._stdin

@@ -104,7 +104,14 @@ def _parameters(args: ast.arguments) -> list:
 
 
 def _parameter(arg: ast.arg, kind: str, default: ast.expr | None) -> dict:
-    return {"name": arg.arg, "kind": kind, "default": None if default is None else ast.unparse(default)[:200]}
+    return {"name": arg.arg, "kind": kind, "default": None if default is None else _text(default)}
+
+
+def _text(node: ast.expr) -> str:
+    try:
+        return ast.unparse(node)[:200]
+    except RecursionError:
+        return "..."
 
 
 class _Imports(ast.NodeVisitor):
@@ -114,6 +121,12 @@ class _Imports(ast.NodeVisitor):
         self.found = []
         self._optional = 0
         self.visit(tree)
+
+    def generic_visit(self, node) -> None:
+        """Into statements only: expressions hold no imports, and may be nested deeper than can be walked."""
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+                self.visit(child)
 
     def visit_Import(self, node: ast.Import) -> None:
         for alias in node.names:
@@ -132,12 +145,12 @@ class _Imports(ast.NodeVisitor):
             self.visit(child)
 
     def visit_If(self, node: ast.If) -> None:
-        for_types = ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for_types = _text(node.test).endswith("TYPE_CHECKING")
         self._optional += for_types
         for child in node.body:
             self.visit(child)
         self._optional -= for_types
-        for child in (node.test, *node.orelse):
+        for child in node.orelse:
             self.visit(child)
 
     def _add(self, module: str, node: ast.stmt) -> None:
