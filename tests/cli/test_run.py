@@ -280,12 +280,11 @@ def test_a_reader_that_leaves_early_is_no_error_of_the_rows(write, rows, tmp_pat
         "--isolation",
         "evaluator",
     ]
-    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    process.stdout.readline()
-    process.stdout.close()
-    assert process.wait(timeout=30) == 141
-    assert b"Traceback" not in process.stderr.read()
-    process.stderr.close()
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(timeout=30) == 141
+        assert process.stderr.read() == b""
 
 
 def test_rows_of_a_slow_pipe_are_scored_as_they_come(write, tmp_path):

@@ -1,6 +1,7 @@
 """The command line: parses, calls the core, and turns every way to fail into a message and an exit code."""
 
 import json
+import os
 import signal
 import sys
 from types import FrameType
@@ -58,6 +59,8 @@ def main() -> NoReturn:
         else:
             error.show()
     except OutputClosed:
+        # What is left in the buffer has nowhere to go, and Python would complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = CLOSED
     except OSError as error:
         code = _fail(error, f"{error.filename or 'Standard output'}: {error.strerror}.", USAGE, as_json=False)
