@@ -59,8 +59,8 @@ class Streams:
             whole = False
         if not whole:
             stdout, stderr = self._texts = (self._text(self._stdout), self._text(self._stderr))
-        now = (getattr(sys, name, None) for name in ("stdout", "stderr", "stdin"))
-        if any(stream is not ours for stream, ours in zip(now, (stdout, stderr, self._stdin), strict=True)):
+        now = sys.__dict__.get
+        if now("stdout") is not stdout or now("stderr") is not stderr or now("stdin") is not self._stdin:
             sys.stdout = sys.__stdout__ = stdout
             sys.stderr = sys.__stderr__ = stderr
             sys.stdin = sys.__stdin__ = self._stdin
