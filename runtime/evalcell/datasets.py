@@ -43,6 +43,8 @@ def opened(path: str) -> Iterator[Iterator[Row | None]]:
         DatasetError: It is not there or cannot be read; while iterating, that it is malformed beyond one row.
     """
     if path == "-":
+        if sys.stdin is None:
+            raise DatasetError("--data - reads standard input, but there is none.")
         yield _rows(_Source(sys.stdin.fileno(), "standard input"))
         return
     try:
@@ -85,7 +87,7 @@ class _Source:
 def _rows(source: _Source) -> Iterator[Row | None]:
     """Rows are objects, so a dataset that begins with a bracket is a list of them and anything else has one a line."""
     start = b""
-    while not start.strip() and len(start) < _MOST_BYTES:
+    while not start.removeprefix(codecs.BOM_UTF8).strip() and len(start) < _MOST_BYTES:
         chunk = source.read()
         if chunk is None:
             yield None

@@ -116,6 +116,21 @@ def test_a_pipe_without_rows_for_now_says_so(pipe):
         assert list(datasets.only_rows(rows)) == []
 
 
+def test_a_byte_order_mark_may_come_alone(pipe):
+    with opened("-") as rows:
+        os.write(pipe, b"\xef\xbb\xbf")
+        assert next(rows) is None
+        os.write(pipe, b'[{"a": 1}]')
+        os.close(pipe)
+        assert texts(datasets.only_rows(rows)) == [b'{"a": 1}']
+
+
+def test_a_missing_standard_input_is_said_to_be_missing(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(DatasetError, match="there is none"), opened("-"):
+        pass
+
+
 def test_a_list_in_a_pipe_is_read_as_it_comes(pipe):
     with opened("-") as rows:
         os.write(pipe, b'[{"a": "]\\')
