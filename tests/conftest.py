@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from evalcell import datasets, records
+from evalcell.evaluator import Evaluator
 from evalcell.running import Ready, ready
 from evalcell.settings import Operator
 from evalcell_sandboxes import sandbox as make_sandbox
@@ -88,13 +89,13 @@ class Scored:
 
 
 @pytest.fixture
-def engine_for(write: Callable[[str, str], Path]) -> Iterator[Callable[..., Ready]]:
+def engine_for() -> Iterator[Callable[..., Ready]]:
     """Makes an engine that has loaded a source."""
     opened = []
 
     def engine_for(source: str, *, lanes: int = 1, **operator: Any) -> Ready:
         context = ready(
-            write("evaluator.py", source), Operator(**operator), started_ns=1_700_000_000 * 10**9, lanes=lanes
+            Evaluator.from_source(source), Operator(**operator), started_ns=1_700_000_000 * 10**9, lanes=lanes
         )
         opened.append(context)
         made = context.__enter__()

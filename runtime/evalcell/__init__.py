@@ -1,5 +1,53 @@
-"""Runs anyone's evaluate(output, reference) safely on every row of an experiment."""
+"""Runs anyone's evaluate(output, reference) safely on every row of an experiment.
+
+import evalcell
+
+with evalcell.run("judge.py", "rows.jsonl") as run:
+    for record in run.results():
+        print(record.id, record.score)
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from evalcell.version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from evalcell.api import AsyncRun, arun, run
+    from evalcell.errors import DatasetError, EvalcellError, EvaluatorError, OutputError, UsageError
+    from evalcell.evaluator import Evaluator
+    from evalcell.records import Error, Record
+    from evalcell.runs import Run, RunProgress
+
+__all__ = [
+    "AsyncRun",
+    "DatasetError",
+    "Error",
+    "EvalcellError",
+    "Evaluator",
+    "EvaluatorError",
+    "OutputError",
+    "Record",
+    "Run",
+    "RunProgress",
+    "UsageError",
+    "__version__",
+    "arun",
+    "run",
+]
+
+# Worker processes import this package too, and start faster without what only its users need.
+_HOMES = {
+    "api": ("AsyncRun", "arun", "run"),
+    "errors": ("DatasetError", "EvalcellError", "EvaluatorError", "OutputError", "UsageError"),
+    "evaluator": ("Evaluator",),
+    "records": ("Error", "Record"),
+    "runs": ("Run", "RunProgress"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = next((module for module, names in _HOMES.items() if name in names), None)
+    if home is None:
+        raise AttributeError(f"module 'evalcell' has no attribute {name!r}")
+    return getattr(import_module(f"evalcell.{home}"), name)

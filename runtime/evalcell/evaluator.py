@@ -1,6 +1,7 @@
 """An evaluator: one source file, what parsing it told, and what it asks for."""
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,42 +22,66 @@ from evalcell_sandboxes import (
     SyntaxProblem,
 )
 
+_DEFAULT_LIMITS = Limits()
 _SUFFIXES = {".py": Language.PYTHON, ".ts": Language.TYPESCRIPT}
 
 
 @dataclass(frozen=True)
-class Source:
-    """The text of an evaluator, before anybody has looked into it."""
+class Evaluator:
+    """The text of an evaluator, before anybody has looked into it. Making one executes and parses nothing."""
 
     name: str
     filename: str
     text: str
     language: Language
 
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str], limits: Limits = _DEFAULT_LIMITS) -> "Evaluator":
+        """Reads an evaluator's file, named as the file is.
+
+        Raises:
+            UsageError: It is not there, not a file, not text, or too large.
+        """
+        path = Path(path)
+        language = _SUFFIXES.get(path.suffix)
+        if language is None:
+            raise UsageError(f"{str(path)!r} is not an evaluator: its name must end in .py or .ts.")
+        content = _content(path, limits)
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{str(path)!r} is not UTF-8 text: {error.reason} at byte {error.start}.") from None
+        return cls(_printable_name(path.stem), _printable_name(path.name), text, language)
+
+    @classmethod
+    def from_source(cls, text: str, *, name: str = "evaluator", language: str = "python") -> "Evaluator":
+        """An evaluator out of its source text; records carry its name.
+
+        Raises:
+            UsageError: There is no such language.
+        """
+        suffix = next((suffix for suffix, known in _SUFFIXES.items() if known == language), None)
+        if suffix is None:
+            listed = ", ".join(repr(str(known)) for known in Language)
+            raise UsageError(f"Evaluators are written in {listed}, not in {language!r}.")
+        return cls(_printable_name(name), _printable_name(name + suffix), text, Language(language))
+
+    @property
+    def program(self) -> Program:
+        return Program(source=self.text, filename=self.filename, language=self.language)
+
 
 @dataclass(frozen=True)
-class Evaluator:
-    """A source that parses and has an `evaluate`."""
+class Understood:
+    """An evaluator that parses and has an `evaluate`: what it declares, and what it asks for."""
 
-    source: Source
+    evaluator: Evaluator
     description: Description
     manifest: Manifest
     evaluate: Hook
 
-    @property
-    def program(self) -> Program:
-        return Program(source=self.source.text, filename=self.source.filename, language=self.source.language)
 
-
-def read_source(path: Path, limits: Limits) -> Source:
-    """Reads an evaluator's file.
-
-    Raises:
-        UsageError: It is not there, not a file, not text, or too large.
-    """
-    language = _SUFFIXES.get(path.suffix)
-    if language is None:
-        raise UsageError(f"{str(path)!r} is not an evaluator: its name must end in .py or .ts.")
+def _content(path: Path, limits: Limits) -> bytes:
     try:
         with path.open("rb") as file:
             content = file.read(limits.source_bytes + 1)
@@ -69,11 +94,7 @@ def read_source(path: Path, limits: Limits) -> Source:
             f"{str(path)!r} is larger than {limits.source_bytes} bytes, the limit for a source. "
             "Raise it with --limit source_bytes=N."
         )
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{str(path)!r} is not UTF-8 text: {error.reason} at byte {error.start}.") from None
-    return Source(_printable_name(path.stem), _printable_name(path.name), text, language)
+    return content
 
 
 def _printable_name(name: str) -> str:
@@ -81,21 +102,21 @@ def _printable_name(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def understand(source: Source, described: Description | SyntaxProblem | Exceeded | Crashed) -> Evaluator:
-    """Makes an evaluator of a source and what the guest said about it.
+def understand(evaluator: Evaluator, described: Description | SyntaxProblem | Exceeded | Crashed) -> Understood:
+    """Puts an evaluator and what the guest said about it together.
 
     Raises:
         EvaluatorError: It does not parse, has no `evaluate`, or its metadata makes no sense.
     """
     if isinstance(described, SyntaxProblem):
-        raise EvaluatorError("syntax", _syntax_message(source, described))
+        raise EvaluatorError("syntax", _syntax_message(evaluator, described))
     if not isinstance(described, Description):
-        raise EvaluatorError("syntax", f"{source.filename} could not be parsed within bounds: {described.message}.")
+        raise EvaluatorError("syntax", f"{evaluator.filename} could not be parsed within bounds: {described.message}.")
     evaluate = described.hook("evaluate")
     if evaluate is None:
         raise EvaluatorError(
             "signature",
-            f"{source.filename} defines no evaluate at its top level. Add `def evaluate(output, reference):`.",
+            f"{evaluator.filename} defines no evaluate at its top level. Add `def evaluate(output, reference):`.",
         )
     fit = described.hook("fit")
     if fit is not None:
@@ -103,7 +124,7 @@ def understand(source: Source, described: Description | SyntaxProblem | Exceeded
             "signature",
             f"Line {fit.line} defines fit, which this version of evalcell does not call. Scores would be wrong.",
         )
-    return Evaluator(source, described, _manifest(described), evaluate)
+    return Understood(evaluator, described, _manifest(described), evaluate)
 
 
 def _manifest(description: Description) -> Manifest:
@@ -117,13 +138,13 @@ def _manifest(description: Description) -> Manifest:
     return read(block.table, block.line)
 
 
-def _syntax_message(source: Source, problem: SyntaxProblem) -> str:
+def _syntax_message(evaluator: Evaluator, problem: SyntaxProblem) -> str:
     if problem.line is None:
-        return f"{source.filename}: {problem.message}"
+        return f"{evaluator.filename}: {problem.message}"
     caret = ""
     if problem.text and problem.column is not None and problem.column <= len(problem.text) + 1:
         caret = f"\n    {problem.text}\n    {' ' * (problem.column - 1)}^"
-    return f"{source.filename}, line {problem.line}: {problem.message}{caret}"
+    return f"{evaluator.filename}, line {problem.line}: {problem.message}{caret}"
 
 
 def program_digest(program: Program, guest_identity: str, isolation: Isolation) -> str:

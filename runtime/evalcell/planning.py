@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from evalcell.binding import bind
 from evalcell.choice import Choice, check_python, choose
 from evalcell.errors import UsageError, did_you_mean
-from evalcell.evaluator import Evaluator, program_digest, version_digest
+from evalcell.evaluator import Understood, program_digest, version_digest
 from evalcell.paths import Path
 from evalcell.plan import Plan
 from evalcell.settings import Operator, Settings, settle
@@ -23,7 +23,7 @@ class Planned:
     sandbox: Sandbox
 
 
-def choose_sandbox(evaluator: Evaluator, operator: Operator) -> tuple[Choice, Sandbox]:
+def choose_sandbox(understood: Understood, operator: Operator) -> tuple[Choice, Sandbox]:
     """The sandbox for the evaluator, made but not started.
 
     Raises:
@@ -31,13 +31,13 @@ def choose_sandbox(evaluator: Evaluator, operator: Operator) -> tuple[Choice, Sa
         EvaluatorError: No sandbox can run it.
         SandboxUnavailable: The one that could is not to be had here.
     """
-    manifest = evaluator.manifest
+    manifest = understood.manifest
     if operator.sandbox is not None and not known(operator.sandbox):
         listed = ", ".join(map(repr, names()))
         raise UsageError(
             f"There is no sandbox {operator.sandbox!r}; there are {listed}.{did_you_mean(operator.sandbox, names())}"
         )
-    choice = choose(evaluator.description, manifest.dependencies, operator.sandbox or manifest.sandbox)
+    choice = choose(understood.description, manifest.dependencies, operator.sandbox or manifest.sandbox)
     wall = sandbox(choice.sandbox)
     check_python(manifest.requires_python, choice.sandbox, wall.python)
     if reason := wall.unavailable_reason():
@@ -46,7 +46,7 @@ def choose_sandbox(evaluator: Evaluator, operator: Operator) -> tuple[Choice, Sa
 
 
 def make_plan(
-    evaluator: Evaluator, operator: Operator, *, started_ns: int, seed: int = 0, id_path: str | None = None
+    understood: Understood, operator: Operator, *, started_ns: int, seed: int = 0, id_path: str | None = None
 ) -> Planned:
     """Settles everything about a run of the evaluator.
 
@@ -55,17 +55,17 @@ def make_plan(
         UsageError: A flag makes no sense.
         SandboxUnavailable: The sandbox it needs is not to be had here.
     """
-    settings = settle(evaluator.manifest, operator)
-    bindings = bind(evaluator.evaluate, settings.bind, settings.set)
+    settings = settle(understood.manifest, operator)
+    bindings = bind(understood.evaluate, settings.bind, settings.set)
     if id_path is not None:
         Path(id_path)
-    choice, wall = choose_sandbox(evaluator, operator)
-    program = program_digest(evaluator.program, wall.guest_identity(), settings.isolation)
+    choice, wall = choose_sandbox(understood, operator)
+    program = program_digest(understood.evaluator.program, wall.guest_identity(), settings.isolation)
     plan = Plan(
-        evaluator=evaluator.source.name,
+        evaluator=understood.evaluator.name,
         version=version_digest(program, settings.output, settings.set, settings.limits),
         sandbox=choice.sandbox,
-        program=evaluator.program,
+        program=understood.evaluator.program,
         confinement=Confinement(
             limits=settings.limits,
             isolation=settings.isolation,

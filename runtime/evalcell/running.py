@@ -1,12 +1,12 @@
-"""From an evaluator's path to an engine that is ready for rows: what every face of evalcell does first."""
+"""From an evaluator to an engine that is ready for rows: what every face of evalcell does first."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from evalcell.engine.engine import Engine
-from evalcell.evaluator import Evaluator, Source, read_source, understand
+from evalcell.evaluator import Evaluator, Understood, understand
 from evalcell.planning import Planned, make_plan
 from evalcell.settings import Operator, with_limits
 from evalcell_sandboxes import Language, Limits, Progress, SandboxUnavailable, sandbox, silent
@@ -19,14 +19,14 @@ _PARSERS = {Language.PYTHON: "wasm", Language.TYPESCRIPT: "deno"}
 class Ready:
     """An understood evaluator, the plan for it, and an engine that has not loaded it yet."""
 
-    evaluator: Evaluator
+    understood: Understood
     planned: Planned
     engine: Engine
 
 
 @contextmanager
 def ready(
-    path: Path,
+    evaluator: Evaluator,
     operator: Operator,
     *,
     started_ns: int,
@@ -35,32 +35,31 @@ def ready(
     id_path: str | None = None,
     progress: Progress = silent,
 ) -> Iterator[Ready]:
-    """Reads, parses and plans an evaluator. Executes nothing of it.
+    """Parses and plans an evaluator. Executes nothing of it.
 
     Raises:
         UsageError, EvaluatorError: It cannot be run, or not in this way.
         SandboxUnavailable, SandboxFault: What it needs is not here, or failed.
     """
-    limits = _parsing_limits(operator)
-    source = read_source(path, limits)
-    parser = _prepare_parser(source, progress)
+    limits = parsing_limits(operator)
+    parser = _prepare_parser(evaluator, progress)
     with Engine(lanes) as engine:
-        description = engine.describe(source.text, limits, parser)
-        _import_what_comes_next(source)
-        evaluator = understand(source, description())
-        planned = make_plan(evaluator, operator, started_ns=started_ns, seed=seed, id_path=id_path)
+        description = engine.describe(evaluator.text, limits, parser)
+        _import_what_comes_next(evaluator)
+        understood = understand(evaluator, description())
+        planned = make_plan(understood, operator, started_ns=started_ns, seed=seed, id_path=id_path)
         planned.sandbox.prepare(planned.plan.program, progress)
-        yield Ready(evaluator, planned, engine)
+        yield Ready(understood, planned, engine)
 
 
-def _import_what_comes_next(source: Source) -> None:
+def _import_what_comes_next(evaluator: Evaluator) -> None:
     """The first lane takes a while to start: a good time for slow imports, if it looks as if they were needed."""
-    if "# /// script" in source.text:
+    if "# /// script" in evaluator.text:
         import evalcell.blocks  # noqa: F401
 
 
-def _prepare_parser(source: Source, progress: Progress) -> str:
-    parser = _PARSERS[source.language]
+def _prepare_parser(evaluator: Evaluator, progress: Progress) -> str:
+    parser = _PARSERS[evaluator.language]
     wall = sandbox(parser)
     if reason := wall.unavailable_reason():
         raise SandboxUnavailable(parser, reason)
@@ -68,6 +67,14 @@ def _prepare_parser(source: Source, progress: Progress) -> str:
     return parser
 
 
-def _parsing_limits(operator: Operator) -> Limits:
+def parsing_limits(operator: Operator) -> Limits:
     """The operator's limits: what a file says about its own counts only once it has been parsed."""
     return with_limits(Limits(), operator.limits)
+
+
+def cores() -> int:
+    """The cores that this process may use, which in a container are fewer than the machine has."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:
+        return os.cpu_count() or 1

@@ -13,11 +13,11 @@ Sink = Callable[[Sequence[bytes]], None]
 """Takes the record lines of finished rows, in order."""
 
 
-def check(path: str | None, data: str) -> None:
+def check(path: str | None, data: str | None) -> None:
     """Refuses what cannot be written to, before any work is done for it.
 
     Raises:
-        UsageError: It is no file, has no directory to be in, or is the dataset itself.
+        UsageError: It is no file, has no directory to be in, or is the dataset, whose path is `data`.
     """
     if path is None:
         return
@@ -30,9 +30,11 @@ def check(path: str | None, data: str) -> None:
         raise UsageError(f"--out {path!r} is a directory. Name a file in it.")
     if not target.parent.is_dir():
         raise UsageError(f"--out {path!r} cannot be written: there is no directory {str(target.parent)!r}.")
+    if data in (None, "-"):
+        return
     source = Path(data)
     for mine in (target, _partial(target)):
-        if data != "-" and mine.exists() and source.exists() and mine.samefile(source):
+        if mine.exists() and source.exists() and mine.samefile(source):
             raise UsageError(f"--out {path!r} would overwrite the dataset {data!r}. Name another file.")
 
 

@@ -1,6 +1,5 @@
 """What a run came to: for people as a table, for machines as JSON."""
 
-import json
 import math
 import time
 from datetime import UTC, datetime
@@ -40,26 +39,24 @@ class Summary:
     def rows_per_second(self) -> float:
         return self.tally.rows / self.seconds
 
-    def to_json(self, out: str | None) -> str:
-        return json.dumps(
-            {
-                "evaluator": self.plan.evaluator,
-                "version": self.plan.version,
-                "sandbox": self.plan.sandbox,
-                "reason": self.choice.reason,
-                "isolation": self.plan.confinement.isolation,
-                "started": datetime.fromtimestamp(self._started_ns / 1e9, UTC).isoformat(),
-                "seed": self.seed,
-                "rows": self.tally.rows,
-                "failed": self.tally.failed,
-                "failures": self.tally.failures,
-                "scores": {name: _numbers(summary) for name, summary in self.tally.names.items()},
-                "seconds": round(self.seconds, 3),
-                "rows_per_second": round(self.rows_per_second, 1),
-                "out": out,
-            },
-            allow_nan=False,
-        )
+    def to_dict(self, out: str | None) -> dict[str, Any]:
+        """Everything as plain values that JSON can hold."""
+        return {
+            "evaluator": self.plan.evaluator,
+            "version": self.plan.version,
+            "sandbox": self.plan.sandbox,
+            "reason": self.choice.reason,
+            "isolation": self.plan.confinement.isolation,
+            "started": datetime.fromtimestamp(self._started_ns / 1e9, UTC).isoformat(),
+            "seed": self.seed,
+            "rows": self.tally.rows,
+            "failed": self.tally.failed,
+            "failures": self.tally.failures,
+            "scores": {name: _numbers(summary) for name, summary in self.tally.names.items()},
+            "seconds": round(self.seconds, 3),
+            "rows_per_second": round(self.rows_per_second, 1),
+            "out": out,
+        }
 
 
 def _numbers(summary: NameSummary) -> dict[str, Any]:

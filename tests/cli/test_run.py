@@ -402,6 +402,7 @@ def test_an_interrupt_keeps_and_names_what_was_written_and_leaves_no_process(wri
         text=True,
     )
     lanes = _wait_for_hanging_children(process.pid)
+    _wait_until(lambda: (tmp_path / "o.jsonl.partial").exists() and (tmp_path / "o.jsonl.partial").stat().st_size)
     for _ in range(4):  # people press it more than once
         process.send_signal(how)
         time.sleep(0.02)
@@ -441,6 +442,12 @@ def test_lanes_die_with_a_parent_that_is_killed(write, rows, tmp_path):
     while any(_alive(pid) for pid in lanes) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not any(_alive(pid) for pid in lanes)
+
+
+def _wait_until(condition) -> None:
+    deadline = time.monotonic() + 30
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def _wait_for_hanging_children(pid: int) -> list[int]:

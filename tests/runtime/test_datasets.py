@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from evalcell import datasets
 from evalcell.datasets import opened
+from evalcell.datasets.json_text import Elements, Lines
 from evalcell.errors import DatasetError
 
 
@@ -170,5 +171,6 @@ def test_rows_do_not_depend_on_where_the_chunks_end(items, chunk, ascii_only):
     as_lines = "".join(json.dumps(item, ensure_ascii=ascii_only) + "\n" for item in items).encode()
     for content in (as_list, as_lines):
         chunks = [content[start : start + chunk] for start in range(0, len(content), chunk)]
-        source = SimpleNamespace(name="test", read=iter([*chunks, b""]).__next__)
-        assert [json.loads(row.text) for row in datasets._rows(source)] == items
+        splitter = Elements("test") if content is as_list else Lines("test")
+        rows = [row for piece in chunks for row in splitter.feed(piece)] + list(splitter.end())
+        assert [json.loads(row.text) for row in rows] == items

@@ -11,6 +11,7 @@ import pytest
 
 from evalcell import datasets, records
 from evalcell.errors import EvaluatorError
+from evalcell.evaluator import Evaluator
 from evalcell.running import ready
 from evalcell.settings import Operator
 from evalcell_sandboxes import Isolation, SandboxFault
@@ -165,7 +166,7 @@ def test_a_row_that_kills_every_lane_it_meets_is_crashed_and_the_others_are_scor
 
 
 def test_a_lane_that_dies_before_it_is_ready_is_replaced(write, rows):
-    with ready(write("e.py", ECHO), Operator(), started_ns=0) as made:
+    with ready(Evaluator.from_source(ECHO), Operator(), started_ns=0) as made:
         (pid,) = made.engine.lane_pids()
         os.kill(pid, signal.SIGKILL)
         made.engine.open(made.planned.plan)
@@ -173,7 +174,7 @@ def test_a_lane_that_dies_before_it_is_ready_is_replaced(write, rows):
 
 
 def test_lanes_that_never_get_ready_end_the_run_with_a_fault(write, rows, monkeypatch):
-    with ready(write("e.py", ECHO), Operator(), started_ns=0) as made:
+    with ready(Evaluator.from_source(ECHO), Operator(), started_ns=0) as made:
         os.kill(made.engine.lane_pids()[0], signal.SIGKILL)
         monkeypatch.setattr(sys, "executable", "/bin/false")
         with pytest.raises(SandboxFault, match="3 times in a row"):

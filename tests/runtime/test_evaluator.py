@@ -3,7 +3,7 @@
 import pytest
 
 from evalcell.errors import EvaluatorError, UsageError
-from evalcell.evaluator import program_digest, read_source, understand, version_digest
+from evalcell.evaluator import Evaluator, program_digest, understand, version_digest
 from evalcell.output import Output
 from evalcell_sandboxes import Description, Exceeded, Isolation, Kind, Limits, Program, SyntaxProblem, sandbox
 
@@ -92,7 +92,7 @@ def test_the_metadata_block_is_read_as_toml():
     ids=["open", "two", "broken", "infinite", "large", "huge", "deep"],
 )
 def test_a_broken_block_is_named_and_never_ignored(block, message, write):
-    source = read_source(write("e.py", block + "def evaluate(output): pass\n"), Limits())
+    source = Evaluator.from_file(write("e.py", block + "def evaluate(output): pass\n"))
     with pytest.raises(EvaluatorError, match=message):
         understand(source, describe(source.text))
 
@@ -114,7 +114,7 @@ def test_what_does_not_parse_is_a_syntax_error(source, write):
     described = describe(source)
     assert isinstance(described, SyntaxProblem), described
     with pytest.raises(EvaluatorError) as caught:
-        understand(read_source(write("e.py", "x"), Limits()), described)
+        understand(Evaluator.from_file(write("e.py", "x")), described)
     assert caught.value.kind == "syntax"
 
 
@@ -151,23 +151,23 @@ def test_a_file_that_is_no_source_is_refused(tmp_path, name, content, message):
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(UsageError, match=message):
-        read_source(path, Limits())
+        Evaluator.from_file(path)
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UsageError, match="no file"):
-        read_source(tmp_path / "nothing.py", Limits())
+        Evaluator.from_file(tmp_path / "nothing.py")
 
 
 @pytest.mark.parametrize("hook", ["fit"])
 def test_a_hook_that_would_change_scores_is_not_silently_ignored(hook, write):
-    source = read_source(write("e.py", f"def {hook}(rows): pass\ndef evaluate(output): pass\n"), Limits())
+    source = Evaluator.from_file(write("e.py", f"def {hook}(rows): pass\ndef evaluate(output): pass\n"))
     with pytest.raises(EvaluatorError, match="does not call"):
         understand(source, describe(source.text))
 
 
 def test_a_file_without_evaluate_says_what_to_write(write):
-    source = read_source(write("e.py", "def score(output): pass\n"), Limits())
+    source = Evaluator.from_file(write("e.py", "def score(output): pass\n"))
     with pytest.raises(EvaluatorError, match="def evaluate"):
         understand(source, describe(source.text))
 

@@ -10,10 +10,10 @@ import msgspec
 
 from evalcell import datasets, records
 from evalcell.binding import Binding
-from evalcell.cli.options import Flags, evaluator_options
+from evalcell.cli.options import Flags, dataset_options, evaluator_options
 from evalcell.cli.screen import Screen
 from evalcell.cli.text import printable, shown
-from evalcell.datasets import Row
+from evalcell.datasets import Format, Row
 from evalcell.engine.rows import RowWork
 from evalcell.records import Error
 from evalcell.running import Ready, ready
@@ -23,9 +23,7 @@ from evalcell_sandboxes import Limits
 
 @click.command(short_help="Say how an evaluator would run; with --data, try it.")
 @evaluator_options
-@click.option(
-    "--data",
-    metavar="FILE",
+@dataset_options(
     help="Also bind and run the first rows of this dataset, and show what went in and came out.",
 )
 @click.option(
@@ -34,6 +32,7 @@ from evalcell_sandboxes import Limits
 def check(
     flags: Flags,
     data: str | None,
+    form: Format | None,
     rows: int,
 ) -> int:
     """Parse EVALUATOR without executing it and say what it needs: its parameters and what they are bound to, the
@@ -44,7 +43,7 @@ def check(
     with (
         Screen(quiet=flags.as_json) as screen,
         ready(
-            flags.evaluator,
+            flags.evaluator(),
             flags.operator,
             started_ns=time.time_ns(),
             lanes=flags.workers or 1,
@@ -54,7 +53,7 @@ def check(
         ) as prepared,
     ):
         report = describe(prepared)
-        tries = _try(prepared, data, rows) if data is not None else []
+        tries = _try(prepared, data, form, rows) if data is not None else []
         screen.stop()
     if flags.as_json:
         click.echo(json.dumps({**report, "tries": tries}))
@@ -76,7 +75,7 @@ def describe(prepared: Ready) -> dict[str, Any]:
         "settings": _settings(settings),
         "ignored": [
             f"{hook.name} (line {hook.line})"
-            for hook in prepared.evaluator.description.hooks
+            for hook in prepared.understood.description.hooks
             if hook.name != "evaluate"
         ],
     }
@@ -99,10 +98,10 @@ def _settings(settings: Settings) -> dict[str, dict[str, Any]]:
     return {name: {"value": value, "source": settings.sources.get(name, DEFAULT)} for name, value in values.items()}
 
 
-def _try(prepared: Ready, data: str, count: int) -> list[dict[str, Any]]:
+def _try(prepared: Ready, data: str, form: Format | None, count: int) -> list[dict[str, Any]]:
     """Runs the first rows for real and gives what went in beside what came out."""
     work = RowWork(prepared.planned.plan)
-    with datasets.opened(data) as dataset:
+    with datasets.opened(data, form) as dataset:
         rows = list(islice(datasets.only_rows(dataset), count))
     prepared.engine.open(prepared.planned.plan)
     lines = [done for finished in prepared.engine.run(iter(rows)) for done in finished.rows]

@@ -1,7 +1,6 @@
 """The options that commands share, and how their values are read."""
 
 import json
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,10 @@ from typing import Any
 import click
 import msgspec
 
+from evalcell.datasets import Format
 from evalcell.errors import UsageError
+from evalcell.evaluator import Evaluator
+from evalcell.running import parsing_limits
 from evalcell.settings import Operator
 from evalcell_sandboxes import Isolation, Limits
 
@@ -24,12 +26,32 @@ _QUANTITY = re.compile(r"([0-9]*\.?[0-9]+)\s*([a-z]*)", re.IGNORECASE)
 class Flags:
     """What every command about an evaluator was told."""
 
-    evaluator: Path
+    path: Path
     operator: Operator
     id_path: str | None
     workers: int | None
     seed: int
     as_json: bool
+
+    def evaluator(self) -> Evaluator:
+        return Evaluator.from_file(self.path, parsing_limits(self.operator))
+
+
+def dataset_options(*, required: bool = False, help: str) -> Callable[[Callable[..., int]], Callable[..., int]]:  # noqa: A002
+    """Adds `--data` and `--format`; the command gets them as `data` and `form`."""
+
+    def add(command: Callable[..., int]) -> Callable[..., int]:
+        form = click.option(
+            "--format",
+            "form",
+            type=click.Choice([str(known) for known in Format]),
+            callback=lambda _context, _option, value: None if value is None else Format(value),
+            help="What the dataset is written in, where its name and its beginning do not tell.",
+        )
+        data = click.option("--data", required=required, type=click.Path(allow_dash=True), metavar="FILE", help=help)
+        return data(form(command))
+
+    return add
 
 
 def evaluator_options(command: Callable[..., int]) -> Callable[..., int]:
@@ -156,11 +178,3 @@ def _quantity(name: str, text: str) -> float:
             f"--limit {name}={text} is not a number. Write for example: wall_seconds=2.5 or memory_bytes=256MiB"
         )
     return float(match[1]) * _UNITS[unit]
-
-
-def cores() -> int:
-    """The cores that this process may use, which in a container are fewer than the machine has."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:
-        return os.cpu_count() or 1

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from evalcell.cli.text import printable
-from evalcell.tally import Tally
+from evalcell.runs import RunProgress
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,7 +27,6 @@ class Screen(AbstractContextManager["Screen"]):
         self._live_wanted = not quiet and sys.stderr.isatty()
         self._task: TaskID | None = None
         self._step = ""
-        self._by_rows = False
         if not quiet:
             # Sure to be needed in the end, and the first lane takes longer to start than this takes to import.
             threading.Thread(target=import_module, args=("evalcell.cli.report",), daemon=True).start()
@@ -71,18 +70,17 @@ class Screen(AbstractContextManager["Screen"]):
         if fraction is not None:
             self._update(completed=fraction, total=1.0)
 
-    def start_rows(self, size: int | None, rows: int | None) -> None:
-        """Shows rows from here on: against their number or the file's size, whichever is known."""
-        self._by_rows = rows is not None
-        self._new_task("Scoring", rows if rows is not None else size)
+    def start_rows(self) -> None:
+        """Shows rows from here on."""
+        self._new_task("Scoring", None)
 
-    def advance(self, read_bytes: int, tally: Tally) -> None:
-        failed = f", [red]{tally.failed:,} failed[/red]" if tally.failed else ""
-        counts = f"{tally.rows:,} rows{failed}"
-        if self._by_rows:
-            self._update(completed=tally.rows, counts=counts)
+    def advance(self, progress: RunProgress) -> None:
+        failed = f", [red]{progress.failed:,} failed[/red]" if progress.failed else ""
+        counts = f"{progress.rows:,} rows{failed}"
+        if progress.fraction is None:
+            self._update(counts=counts)
         else:
-            self._update(advance=read_bytes, counts=counts)
+            self._update(counts=counts, total=1.0, completed=progress.fraction)
 
     def warn(self, message: str) -> None:
         from rich.markup import escape

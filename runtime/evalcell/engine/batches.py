@@ -19,7 +19,6 @@ class Finished(NamedTuple):
     rows: list[bytes]
     tally: Tally
     malformed: list[str]
-    read_bytes: int
 
 
 class Batch:
@@ -42,8 +41,7 @@ class Batch:
         self.malformed += done.malformed
 
     def finished(self) -> Finished:
-        read_bytes = sum(len(row.text) + 1 for row in self.rows)
-        return Finished([lines for lines in self.lines if lines is not None], self.tally, self.malformed, read_bytes)
+        return Finished([lines for lines in self.lines if lines is not None], self.tally, self.malformed)
 
 
 class Span:

@@ -58,6 +58,8 @@ _GRACE_SECONDS = 30.0
 _MOST_RETRIES = 2
 _MOST_FAILED_STARTS = 3
 _LANE_START_SECONDS = 0.3
+_LISTEN_SECONDS = 0.2
+"""How long to wait for lanes before looking up: at the silent ones, and whether the run was cancelled."""
 _POLL_SECONDS = 0.05
 """How often a source that had no rows to give is asked again, while lanes are waited for."""
 
@@ -87,6 +89,7 @@ class Engine(AbstractContextManager["Engine"]):
         self._failed_starts = 0
         self._rows_started = 0.0
         self._source = Source(iter(()))
+        self.cancelled = False
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -174,7 +177,7 @@ class Engine(AbstractContextManager["Engine"]):
         """
         self._source = Source(rows)
         self._rows_started = time.monotonic()
-        while self._batches or not self._source.ended:
+        while (self._batches or not self._source.ended) and not self.cancelled:
             while self._has_room() and (batch := self._source.read(self._batch_rows)):
                 self._batches.append(Batch(batch))
                 self._waiting.append(Span(self._batches[-1], 0, len(batch)))
@@ -183,7 +186,12 @@ class Engine(AbstractContextManager["Engine"]):
                 yield self._batches.popleft().finished()
             if self._batches:
                 self._receive()
-        self._source.raise_error()
+        if not self.cancelled:
+            self._source.raise_error()
+
+    def cancel(self) -> None:
+        """Makes `run` end where it stands, within a moment. May be called from any thread."""
+        self.cancelled = True
 
     def _has_room(self) -> bool:
         return (
@@ -222,7 +230,7 @@ class Engine(AbstractContextManager["Engine"]):
         """Waits for lanes to say something, and for those that have been silent too long."""
         self._choose_whom_to_hear()
         for key, _ in self._selector.select(
-            timeout=1.0 if self._source.ended or not self._has_room() else _POLL_SECONDS
+            timeout=_LISTEN_SECONDS if self._source.ended or not self._has_room() else _POLL_SECONDS
         ):
             lane: _Lane = key.data
             messages = lane.process.receive()

@@ -77,7 +77,7 @@ class RowWork:
             row.text.decode()
             fields = _fields(row.text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            why = f"{row.place()} is not a JSON object: {error}"
+            why = f"{row.place()} {row.problem or f'is not a JSON object: {error}'}"
             return Ready(row, row.index, Error("binding", why), malformed=why)
         found = self._id_path.find_in_fields(row.text, fields)
         identity = self._identity(found)

@@ -1,0 +1,132 @@
+"""Cuts CSV into rows: objects whose fields are the columns of the header and whose values are text, as it stands there.
+
+Nothing is guessed about cells. `007`, `1.50`, `true` and an empty cell are what somebody wrote, and what a model
+answered may look like any of them; an evaluator that wants a number says `float(...)`.
+"""
+
+import csv
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from evalcell.datasets.row import MOST_BYTES, Row
+from evalcell.errors import DatasetError
+
+_QUOTED = re.compile(rb'"[^"]*+"?')
+_CLOSING = re.compile(rb'[^"]*+(?:""[^"]*+)*+"')
+"""From inside a quoted cell to the quote that ends it; two quotes are one that belongs to the text."""
+
+
+class Records:
+    """Cuts text into rows at the ends of records; a quoted cell may hold line ends of its own."""
+
+    def __init__(self, name: str, delimiter: str | None) -> None:
+        self._name = name
+        self._delimiter = delimiter
+        self._columns: list[str] = []
+        self._pending = b""
+        self._lines: list[bytes] = []
+        self._in_quotes = False
+        self._line = 0
+        self._index = 0
+
+    def feed(self, chunk: bytes) -> Iterator[Row]:
+        *lines, self._pending = (self._pending + chunk).split(b"\n")
+        yield from self._read(self._whole_records([line + b"\n" for line in lines]))
+        if len(self._pending) + sum(map(len, self._lines)) > MOST_BYTES:
+            raise DatasetError(
+                f"The record on line {self._line + 1} of {self._name} is longer than {MOST_BYTES} bytes. "
+                "Is there a quote that is never closed?"
+            )
+
+    def end(self) -> Iterator[Row]:
+        if self._pending:
+            yield from self._read(self._whole_records([self._pending]))
+        if self._lines:
+            raise DatasetError(f"The record on line {self._line + 1} of {self._name} has a quote that is never closed.")
+        if not self._columns and self._line:
+            raise DatasetError(f"The dataset {self._name} has no header: its first line names the columns.")
+
+    def _whole_records(self, lines: list[bytes]) -> list[bytes]:
+        """The lines up to the end of the last whole record; what comes after it waits for more."""
+        if self._delimiter is None and lines:
+            self._delimiter = _delimiter_of(next((line for line in lines if line.strip()), b""))
+        opening = (self._delimiter or ",").encode() + b'"'
+        self._lines += lines
+        whole = 0
+        first = len(self._lines) - len(lines)
+        for number, line in enumerate(lines, start=first + 1):
+            if self._in_quotes or b'"' in line:
+                self._in_quotes = _ends_in_quotes(line, opening, inside=self._in_quotes)
+            if not self._in_quotes:
+                whole = number
+        taken, self._lines = self._lines[:whole], self._lines[whole:]
+        return taken
+
+    def _read(self, lines: list[bytes]) -> list[Row]:
+        # What is no UTF-8 becomes lone surrogates here, which no row can be encoded with: it fails alone.
+        text = [line.decode("utf-8", "surrogateescape") for line in lines]
+        most_before = csv.field_size_limit(MOST_BYTES)  # the module keeps one limit for the whole process
+        try:
+            return self._parse(text)
+        finally:
+            csv.field_size_limit(most_before)
+
+    def _parse(self, lines: list[str]) -> list[Row]:
+        rows = []
+        reader = csv.reader(lines, delimiter=self._delimiter or ",")
+        before = self._line
+        while reader.line_num < len(lines):
+            line = before + reader.line_num + 1
+            try:
+                cells, problem = next(reader), ""
+            except csv.Error as error:
+                cells, problem = [], f"is not CSV: {error}"
+            if not self._columns and cells:
+                self._columns = self._header(cells, line)
+            elif cells or problem:
+                rows.append(self._row(line, cells, problem))
+        self._line = before + len(lines)
+        return rows
+
+    def _header(self, cells: list[str], line: int) -> list[str]:
+        if not all(cell.strip() for cell in cells):
+            raise DatasetError(f"The header on line {line} of {self._name} has a column without a name.")
+        twice = next((cell for cell in cells if cells.count(cell) > 1), None)
+        if twice is not None:
+            raise DatasetError(f"The header on line {line} of {self._name} names the column {twice!r} twice.")
+        return cells
+
+    def _row(self, line: int, cells: list[str], problem: str) -> Row:
+        index, self._index = self._index, self._index + 1
+        if not problem and len(cells) != len(self._columns):
+            problem = f"has {len(cells)} cells, and the header names {len(self._columns)} columns"
+        if problem:
+            return Row(index, line, b"", problem)
+        try:
+            return Row(index, line, msgspec.json.encode(dict(zip(self._columns, cells, strict=True))))
+        except UnicodeEncodeError:
+            return Row(index, line, b"", "is not UTF-8 text")
+
+
+def _delimiter_of(header: bytes) -> str:
+    """A comma if the header has one outside of quotes, else a semicolon or a tab, as spreadsheets write them."""
+    plain = _QUOTED.sub(b"", header)
+    return next((mark for mark in (",", ";", "\t") if mark.encode() in plain), ",")
+
+
+def _ends_in_quotes(line: bytes, opening: bytes, *, inside: bool) -> bool:
+    """Whether the line ends inside a quoted cell. A cell is quoted when its first character is a quote."""
+    position = 0
+    if not inside and line.startswith(b'"'):
+        position = 1
+    elif not inside:
+        if (quoted := line.find(opening)) < 0:
+            return False
+        position = quoted + len(opening)
+    while closing := _CLOSING.match(line, position):
+        if (quoted := line.find(opening, closing.end())) < 0:
+            return False
+        position = quoted + len(opening)
+    return True

@@ -1,0 +1,299 @@
+"""A run under way: both ends of the data, the engine between them, and how far it has come.
+
+A run is driven by whoever takes its results: rows are scored a little ahead of that, and no further. So a slow reader
+slows the lanes instead of filling memory, and there is no thread that could outlive its owner.
+"""
+
+import threading
+import time
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from itertools import chain, islice
+from types import TracebackType
+from typing import Any, Literal
+
+from evalcell import datasets, records, sink
+from evalcell.binding import missing_in
+from evalcell.datasets import Dataset, Format, Row
+from evalcell.engine.batches import Finished
+from evalcell.errors import DatasetError
+from evalcell.evaluator import Evaluator
+from evalcell.records import Record
+from evalcell.running import Ready, ready
+from evalcell.settings import Operator
+from evalcell.sink import Sink
+from evalcell.summary import Summary
+from evalcell_sandboxes import Progress, silent
+
+_SHOWN_FAILURES = 3
+
+State = Literal["running", "finished", "cancelled", "failed"]
+
+
+@dataclass(frozen=True)
+class RunProgress:
+    """How far a run has come. `fraction` is None where the size of the dataset is not known."""
+
+    state: State
+    rows: int
+    failed: int
+    fraction: float | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to run, on what, and how."""
+
+    evaluator: Evaluator
+    data: object
+    operator: Operator
+    form: Format | None = None
+    rows: int | None = None
+    out: str | None = None
+    strict: bool = False
+    lanes: int = 1
+    seed: int = 0
+    id_path: str | None = None
+
+
+class _Stopped(Exception):
+    """Tells the ends of a run that it did not come to its own."""
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=4)
+
+
+def start(order: Order, *, progress: Progress = silent, warn: Callable[[str], None] = _warn) -> "Run":
+    """Opens both ends of the data, loads the program, and gives a run whose rows have not begun.
+
+    Raises:
+        UsageError, EvaluatorError: It cannot be run, or not in this way.
+        SandboxUnavailable, SandboxFault: What it needs is not here, or failed.
+    """
+    started_ns = time.time_ns()
+    with ExitStack() as stack:
+        # Both ends are looked at first: a typo in a path should not cost a start of the sandbox.
+        path = order.data if isinstance(order.data, str) else None
+        sink.check(order.out, path)
+        dataset = (
+            stack.enter_context(datasets.opened(path, order.form))
+            if path is not None
+            else datasets.in_memory(order.data)
+        )
+        prepared = stack.enter_context(
+            ready(
+                order.evaluator,
+                order.operator,
+                started_ns=started_ns,
+                lanes=order.lanes,
+                seed=order.seed,
+                id_path=order.id_path,
+                progress=progress,
+            )
+        )
+        rows = _checked_against_first_row(dataset, prepared, warn)
+        prepared.engine.open(prepared.planned.plan)
+        write = stack.enter_context(sink.opened(order.out))
+        summary = Summary(prepared.planned.plan, prepared.planned.choice, started_ns, order.seed)
+        pieces = prepared.engine.run(_first(rows, order.rows))
+        return Run(order, prepared, dataset, pieces, write, summary, stack.pop_all())
+    raise AssertionError("unreachable: nothing above swallows exceptions")
+
+
+def _checked_against_first_row(dataset: Dataset, prepared: Ready, warn: Callable[[str], None]) -> Iterator[Row | None]:
+    """Warns before anything runs when a required parameter finds nothing in the first row; rows go on as they came."""
+    first = next(datasets.only_rows(dataset), None)
+    if first is None:
+        raise DatasetError("The dataset has no rows.")
+    for sentence in missing_in(prepared.planned.plan.bindings, first.text):
+        warn(f"In the first row, {sentence} Name another path with --bind.")
+    return chain([first], dataset)
+
+
+def _first(rows: Iterator[Row | None], count: int | None) -> Iterator[Row | None]:
+    """The first rows, and all the waiting between them."""
+    for row in rows:
+        yield row
+        count = count - 1 if count is not None and row is not None else count
+        if count == 0:
+            return
+
+
+class Run(AbstractContextManager["Run"]):
+    """A run that has been started. Rows are scored as their results are taken, in order, each result once.
+
+    A run that comes to its end closes itself. One that is left before that is closed by its context, by `cancel`, or
+    when nobody holds it any more; then its worker processes are gone, and `out` keeps what there was as `OUT.partial`.
+    """
+
+    def __init__(
+        self,
+        order: Order,
+        prepared: Ready,
+        dataset: Dataset,
+        pieces: Iterator[Finished],
+        write: Sink,
+        summary: Summary,
+        stack: ExitStack,
+    ) -> None:
+        self._order = order
+        self._engine = prepared.engine
+        self._dataset = dataset
+        self._pieces = pieces
+        self._write = write
+        self._totals = summary
+        self._stack = stack
+        self._state: State = "running"
+        self._lines: deque[bytes] = deque()
+        self._stepping = threading.Lock()
+        self._abandoned = weakref.finalize(self, _end, stack, _Stopped())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._engine.cancel()
+        with self._stepping:
+            self._close("cancelled", error or _Stopped())
+
+    def results(self) -> Iterator[Record]:
+        """The records that have not been taken yet, each as soon as it is known and the rows before it are done.
+
+        Ends early, without an error, when the run is cancelled.
+
+        Raises:
+            DatasetError: The rows cannot be read on; or with `strict`, a row is malformed.
+            OutputError: The records cannot be written to `out`.
+            SandboxError: The sandbox failed, and no worker can be kept alive.
+        """
+        while self._lines or self._step_buffered():
+            yield records.decode(self._lines.popleft())
+
+    def next_results(self) -> list[Record]:
+        """The next records, as many as are known together; none at the end."""
+        if not self._lines and not self._step_buffered():
+            return []
+        taken, self._lines = self._lines, deque()
+        return [records.decode(line) for line in taken]
+
+    def pieces(self) -> Iterator[Finished]:
+        """The same as `results`, as the engine gives it: many rows at a time, not decoded."""
+        while (piece := self._step()) is not None:
+            yield piece
+
+    def wait(self) -> dict[str, Any]:
+        """Runs to the end, keeping no record, and gives the summary."""
+        for _ in self.pieces():
+            pass
+        return self.summary()
+
+    def cancel(self) -> None:
+        """Stops the run: its worker processes are killed, and `results` ends. May be called from any thread."""
+        self._engine.cancel()
+        if self._stepping.acquire(blocking=False):  # else whoever takes a step will find out and close
+            try:
+                self._close("cancelled", _Stopped())
+            finally:
+                self._stepping.release()
+
+    def progress(self) -> RunProgress:
+        """How far the run has come. May be called from any thread."""
+        tally = self._totals.tally
+        return RunProgress(self._state, tally.rows, tally.failed, self._fraction(tally.rows), self._totals.seconds)
+
+    def summary(self) -> dict[str, Any]:
+        """What the run has come to so far, as `evalcell run --json` prints it."""
+        return self._totals.to_dict(self._order.out)
+
+    @property
+    def totals(self) -> Summary:
+        return self._totals
+
+    def to_arrow(self) -> Any:
+        """The records that have not been taken yet as a `pyarrow.Table`; see `evalcell.tables.SCHEMA`."""
+        from evalcell.tables import to_arrow
+
+        return to_arrow(self.results())
+
+    def to_pandas(self) -> Any:
+        """The records that have not been taken yet as a `pandas.DataFrame`."""
+        from evalcell.tables import to_pandas
+
+        return to_pandas(self.results())
+
+    def to_polars(self) -> Any:
+        """The records that have not been taken yet as a `polars.DataFrame`."""
+        from evalcell.tables import to_polars
+
+        return to_polars(self.results())
+
+    def _fraction(self, rows: int) -> float | None:
+        if self._state == "finished":
+            return 1.0
+        if self._order.rows is not None:
+            return min(1.0, rows / self._order.rows)
+        return self._dataset.fraction(rows)
+
+    def _step_buffered(self) -> bool:
+        """Takes one piece and keeps its lines for `results`; False at the end."""
+        while not self._lines:
+            piece = self._step()
+            if piece is None:
+                return False
+            self._lines.extend(line for lines in piece.rows for line in lines.splitlines())
+        return True
+
+    def _step(self) -> Finished | None:
+        """Takes the next piece from the engine and accounts for it; None at the end, and after it."""
+        with self._stepping:
+            if self._state != "running":
+                return None
+            try:
+                piece = next(self._pieces, None)
+                if piece is not None:
+                    self._take(piece)
+                    return piece
+            except BaseException as error:
+                self._close("failed", error)
+                raise
+            if self._engine.cancelled:
+                self._close("cancelled", _Stopped())
+            else:
+                self._close("finished", None)
+            return None
+
+    def _take(self, piece: Finished) -> None:
+        self._write(piece.rows)
+        self._totals.add(piece.tally, _failures(piece, _SHOWN_FAILURES - len(self._totals.failures)))
+        if self._order.strict and piece.malformed:
+            hint = "Mend it, or leave out --strict to count such rows as failed."
+            raise DatasetError(f"The dataset is malformed: {piece.malformed[0]}. {hint}")
+
+    def _close(self, state: State, error: BaseException | None) -> None:
+        if self._state != "running":
+            return
+        self._abandoned.detach()
+        self._state = "failed"  # unless closing works, which for `out` means writing it to disk
+        _end(self._stack, error)
+        self._state = state
+
+
+def _end(stack: ExitStack, error: BaseException | None) -> None:
+    """Closes both ends and the engine; they are told of the error, and it goes no further from here."""
+    if error is None:
+        stack.close()
+    else:
+        stack.__exit__(type(error), error, error.__traceback__)
+
+
+def _failures(piece: Finished, wanted: int) -> list[Record]:
+    """The first failed records, to show why; most pieces have none and are not looked into."""
+    if not piece.tally.failures or wanted <= 0:
+        return []
+    decoded = (records.decode(lines.partition(b"\n")[0]) for lines in piece.rows if b'"status":"failed"' in lines)
+    return list(islice((record for record in decoded if record.status == "failed"), wanted))
