@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench guest lock wheel clean
+.PHONY: help demo test soak lint format bench guest lock wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -23,6 +23,9 @@ demo: .venv/installed ## Set up, then score the example dataset in the sandbox
 
 test: .venv/installed ## Set up, then run all tests
 	$(BIN)/python -m pytest
+
+soak: .venv/installed ## Repeat the tests that kill and interrupt at random, hundreds of times
+	$(BIN)/python -m pytest -m soak --soak --timeout 1800
 
 lint: .venv/installed ## Check style, types and the direction of imports
 	$(BIN)/ruff check .

@@ -21,6 +21,18 @@ from evalcell_sandboxes import silent
 ROOT = Path(__file__).parent.parent
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--soak", action="store_true", help="repeat the tests marked `soak` as often as they are meant to be"
+    )
+
+
+@pytest.fixture
+def repeats(request: pytest.FixtureRequest) -> Callable[[int, int], range]:
+    """How often to repeat: a little by default, as often as is meant with `--soak`."""
+    return lambda few, many: range(many if request.config.getoption("--soak") else few)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def prepared_wasm() -> None:
     """Builds and compiles the guest before the first test, so that no test's time-out has to allow for it."""

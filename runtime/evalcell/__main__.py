@@ -1,5 +1,5 @@
 """`python -m evalcell`, for where the `evalcell` script is not on the path."""
 
-from evalcell.cli.app import main
+from evalcell.cli.entry import main
 
 main()

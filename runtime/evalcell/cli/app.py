@@ -2,23 +2,20 @@
 
 import json
 import os
-import signal
 import sys
-from types import FrameType
-from typing import NoReturn
 
 import click
 
 from evalcell.cli.check import check
+from evalcell.cli.entry import INTERRUPTED
 from evalcell.cli.run import run
 from evalcell.cli.text import printable
 from evalcell.errors import EvalcellError, EvaluatorError, OutputClosed
 from evalcell.version import __version__
 from evalcell_sandboxes import SandboxError, SandboxUnavailable
 
-USAGE, UNAVAILABLE, INTERRUPTED, CLOSED = 2, 4, 130, 141
+USAGE, UNAVAILABLE, CLOSED = 2, 4, 141
 
-_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 _HELP = """Run anyone's evaluate(output, reference) safely on every row of an experiment.
 
 \b
@@ -41,10 +38,8 @@ cli.add_command(run)
 cli.add_command(check)
 
 
-def main() -> NoReturn:
-    """Runs the command and exits."""
-    for how in _INTERRUPTS:
-        signal.signal(how, _interrupt)
+def main() -> int:
+    """Runs the command and gives its exit code."""
     as_json = "--json" in sys.argv[1:]
     try:
         code = cli.main(standalone_mode=False)
@@ -68,14 +63,7 @@ def main() -> NoReturn:
         code = _fail(error, str(error), USAGE, as_json=as_json)
     except SandboxError as error:
         code = _fail(error, str(error), UNAVAILABLE, as_json=as_json)
-    sys.exit(code if isinstance(code, int) else 0)
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """SIGTERM ends a run as Ctrl-C does: lanes are killed, what was written is kept and named. Once is enough."""
-    for how in _INTERRUPTS:
-        signal.signal(how, signal.SIG_IGN)
-    raise KeyboardInterrupt
+    return code if isinstance(code, int) else 0
 
 
 def _fail(error: BaseException, message: str, code: int, *, as_json: bool) -> int:

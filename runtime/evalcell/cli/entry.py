@@ -1,0 +1,40 @@
+"""Where the command begins: interrupts are taken care of before anything slow is imported."""
+
+import contextlib
+import os
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+INTERRUPTED = 130
+
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+
+
+def main() -> NoReturn:
+    """Runs the command and exits."""
+    for how in _INTERRUPTS:
+        signal.signal(how, _interrupt)
+    try:
+        from evalcell.cli.app import main as run_command
+
+        code = run_command()
+    except KeyboardInterrupt:
+        sys.stderr.write("error: Interrupted.\n")
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        # CPython remembers an interrupt that struck inside an `exec`, as many imports hold, even when it was handled,
+        # and would then end by a signal instead of with this code. Everything has been closed by now.
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or never there
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    """SIGTERM ends a run as Ctrl-C does: lanes are killed, what was written is kept and named. Once is enough."""
+    for how in _INTERRUPTS:
+        signal.signal(how, signal.SIG_IGN)
+    raise KeyboardInterrupt

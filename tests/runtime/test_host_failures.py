@@ -1,0 +1,151 @@
+"""What happens around the sandbox at the worst moments: killed workers, interrupts, and hundreds of runs in one process."""
+
+import gc
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+import evalcell
+from evalcell_sandboxes.caching import cache_dir
+
+pytestmark = pytest.mark.soak
+
+ECHO = "def evaluate(output):\n    return output\n"
+
+
+@pytest.mark.parametrize("isolation", ["row", "evaluator"])
+def test_lanes_killed_at_random_lose_no_row_and_repeat_none(repeats, isolation):
+    evaluator = evalcell.Evaluator.from_source(ECHO)
+    count = 300 if isolation == "row" else 5_000
+    killed = 0
+    for attempt in repeats(8, 50):
+        chance = random.Random(attempt)
+        with evalcell.run(evaluator, [{"output": n} for n in range(count)], workers=2, isolation=isolation) as run:
+            killer = threading.Thread(target=_kill_a_lane, args=(run, chance.uniform(0, 0.6)))
+            killer.start()
+            found = [(record.row, record.score) for record in run.results()]
+            killer.join()
+        assert found == [(n, n) for n in range(count)], f"attempt {attempt}"
+        killed += run.killed
+    assert killed > len(repeats(8, 50)) / 4, "too few were hit while they worked to prove anything"
+
+
+def _kill_a_lane(run, seconds: float) -> None:
+    time.sleep(seconds)
+    run.killed = False
+    for pid in run._engine.lane_pids()[:1]:
+        try:
+            os.kill(pid, signal.SIGKILL)
+            run.killed = run.progress().state == "running"
+        except ProcessLookupError:
+            pass
+
+
+@pytest.fixture
+def marked_cache(tmp_path):
+    """The real cache under a name that nobody else uses, so that every process that was given it can be found."""
+    link = tmp_path / f"cache-{random.randrange(10**12)}"
+    link.symlink_to(cache_dir())
+    return str(link)
+
+
+def _processes_with(text: str) -> list[int]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if text.encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+def _wait_until_it_minds(pid: int, how: signal.Signals) -> None:
+    """Before the command has begun to look after signals, the interpreter's own start ends by them as it always does."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        caught = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "SigCgt" in line)
+        handles_term = int(caught.split()[1], 16) >> (signal.SIGTERM - 1) & 1
+        if handles_term:  # both are set together, and Python itself catches SIGINT earlier
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"the command never took care of {how.name}")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds processes by /proc")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_at_any_moment_leaves_no_process_and_no_half_file(
+    write, rows, tmp_path, marked_cache, repeats, how
+):
+    evaluator, data, out = write("e.py", ECHO), rows([{"output": n} for n in range(150)]), tmp_path / "o.jsonl"
+    codes = set()
+    for attempt in repeats(8, 50):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "evalcell", "run", evaluator, "--data", data, "--out", out, "--workers", "2"],
+            env={**os.environ, "EVALCELL_CACHE_DIR": marked_cache},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        _wait_until_it_minds(process.pid, how)
+        time.sleep(random.Random(attempt).random() * 1.2)
+        process.send_signal(how)
+        _, err = process.communicate(timeout=30)
+        codes.add(process.returncode)
+        assert process.returncode in (0, 130), err
+        assert "Traceback" not in err
+        assert out.exists() == (process.returncode == 0), "the final name is for a whole file"
+        for partial in (out, tmp_path / "o.jsonl.partial"):
+            if partial.exists():
+                found = [json.loads(line)["row"] for line in partial.read_text().splitlines()]
+                assert found == list(range(len(found)))
+                assert partial != out or len(found) == 150
+                partial.unlink()
+        deadline = time.monotonic() + 10
+        while _processes_with(marked_cache) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert _processes_with(marked_cache) == []
+    assert 130 in codes
+
+
+def _held() -> dict[str, int]:
+    gc.collect()
+    return {
+        "descriptors": len(list(Path("/proc/self/fd").iterdir())),
+        "threads": threading.active_count(),
+        "mappings": len(Path("/proc/self/maps").read_text().splitlines()),
+        "files": len(list(Path(tempfile.gettempdir()).iterdir())),
+        "children": len(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()),
+    }
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts by /proc")
+def test_many_runs_in_one_process_leave_nothing_behind(repeats, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    evaluator = evalcell.Evaluator.from_source(ECHO)
+
+    def once(number: int) -> None:
+        with evalcell.run(evaluator, [{"output": n} for n in range(20)], out=tmp_path / "o.jsonl") as run:
+            if number % 5:
+                assert sum(1 for _ in run.results()) == 20
+            else:
+                next(run.results())  # and leave the rest
+
+    for number in range(5):
+        once(number)
+    before = _held()
+    for number in repeats(25, 300):
+        once(number)
+    after = _held()
+    assert after["mappings"] <= before["mappings"] + 10, "the allocator may keep a few arenas, not one a run"
+    assert {**after, "mappings": 0} == {**before, "mappings": 0}
