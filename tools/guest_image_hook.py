@@ -1,4 +1,4 @@
-"""Puts the guest image into the wheel, or, for an editable install, into the user's cache."""
+"""Puts the guest image and the examples into the wheel; for an editable install, the image into the user's cache."""
 
 import importlib.util
 import os
@@ -27,6 +27,7 @@ class GuestImageHook(BuildHookInterface[Any]):
         if version != "editable":
             inside = f"evalcell_sandboxes/wasm/{target.name}"
             build_data["force_include"][str(target)] = inside
+            build_data["force_include"][str(Path(self.root) / "examples")] = "evalcell/examples"
 
 
 def _cached(name: str) -> Path:

@@ -12,8 +12,13 @@ from evalcell_sandboxes.errors import SandboxFault
 
 def cache_dir() -> Path:
     """`EVALCELL_CACHE_DIR`, or the user's cache directory. Created private; refused when others can write to it."""
+    return private_dir(cache_path())
+
+
+def cache_path() -> Path:
+    """Where the cache is or would be; nothing is made."""
     configured = os.environ.get("EVALCELL_CACHE_DIR")
-    return private_dir(Path(configured) if configured else _user_cache_dir())
+    return Path(configured) if configured else _user_cache_dir()
 
 
 def _user_cache_dir() -> Path:

@@ -19,6 +19,11 @@ def names() -> tuple[str, ...]:
     return tuple(_SANDBOXES)
 
 
+def not_yet() -> dict[str, str]:
+    """The sandboxes that are known by name but not part of this version, each with what to say about it."""
+    return dict(_NOT_YET)
+
+
 def known(name: str) -> bool:
     """Whether there is, or will be, a sandbox of that name."""
     return name in _SANDBOXES or name in _NOT_YET

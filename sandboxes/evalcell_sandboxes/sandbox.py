@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol
 from evalcell_sandboxes.description import Description, SyntaxProblem
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Outcome
 from evalcell_sandboxes.program import Confinement, Language, Limits, Program
+from evalcell_sandboxes.versions import Version
 
 Raw = bytes
 """One row's bound arguments: the UTF-8 text of a JSON object."""
@@ -59,6 +60,10 @@ class Sandbox(ABC):
     @abstractmethod
     def unavailable_reason(self) -> str | None:
         """None when the sandbox can be used here, else what is missing and how to get it."""
+
+    def versions(self) -> tuple[Version, ...]:
+        """The software that this wall is as strong as. Below a floor, `unavailable_reason` refuses to use it."""
+        return ()
 
     @abstractmethod
     def guest_identity(self) -> str:

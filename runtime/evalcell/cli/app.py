@@ -7,20 +7,25 @@ import sys
 import click
 
 from evalcell.cli.check import check
+from evalcell.cli.completion import completion
+from evalcell.cli.doctor import UNAVAILABLE, doctor
 from evalcell.cli.entry import INTERRUPTED
+from evalcell.cli.new import new
 from evalcell.cli.run import run
 from evalcell.cli.text import printable
 from evalcell.errors import EvalcellError, EvaluatorError, OutputClosed
 from evalcell.version import __version__
 from evalcell_sandboxes import SandboxError, SandboxUnavailable
 
-USAGE, UNAVAILABLE, CLOSED = 2, 4, 141
+USAGE, CLOSED = 2, 141
 
 _HELP = """Run anyone's evaluate(output, reference) safely on every row of an experiment.
 
 \b
-  evalcell run my_evaluator.py --data rows.jsonl --out results.jsonl
-  evalcell check my_evaluator.py --data rows.jsonl
+  evalcell new politeness                                        an evaluator to start from
+  evalcell run politeness.py --data rows.csv --out results.jsonl
+  evalcell check politeness.py --data rows.csv                   how it would run, and the first rows
+  evalcell doctor                                                whether everything is there
 
 \b
 Exit codes: 0 every row was scored or skipped; 1 rows failed; 2 the command or the
@@ -34,8 +39,8 @@ def cli() -> None:
     """Stands for the command itself; every verb is below it."""
 
 
-cli.add_command(run)
-cli.add_command(check)
+for command in (run, check, new, doctor, completion):
+    cli.add_command(command)
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ from evalcell.errors import UsageError
 from evalcell.evaluator import Evaluator
 from evalcell.running import parsing_limits
 from evalcell.settings import Operator
-from evalcell_sandboxes import Isolation, Limits
+from evalcell_sandboxes import Isolation, Limits, names
 
 _UNITS = {"": 1, "k": 10**3, "ki": 2**10, "m": 10**6, "mi": 2**20, "g": 10**9, "gi": 2**30}
 _QUANTITY = re.compile(r"([0-9]*\.?[0-9]+)\s*([a-z]*)", re.IGNORECASE)
@@ -81,6 +81,14 @@ def evaluator_options(command: Callable[..., int]) -> Callable[..., int]:
     return gathered
 
 
+def _complete_limit(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [f"{name}=" for name in Limits.__struct_fields__ if name.startswith(incomplete)]
+
+
+def _complete_sandbox(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in names() if name.startswith(incomplete)]
+
+
 def _options() -> list[Callable[[Callable[..., int]], Callable[..., int]]]:
     limits = ", ".join(Limits.__struct_fields__)
     return [
@@ -111,9 +119,15 @@ def _options() -> list[Callable[[Callable[..., int]], Callable[..., int]]]:
             "limits",
             multiple=True,
             metavar="KEY=VALUE",
+            shell_complete=_complete_limit,
             help=f"Set a limit, such as wall_seconds=2 or memory_bytes=256MiB. Repeatable. Keys: {limits}.",
         ),
-        click.option("--sandbox", metavar="NAME", help="Demand a sandbox instead of the one that is chosen."),
+        click.option(
+            "--sandbox",
+            metavar="NAME",
+            shell_complete=_complete_sandbox,
+            help="Demand a sandbox instead of the one that is chosen.",
+        ),
         click.option(
             "--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes. Default: one a core."
         ),

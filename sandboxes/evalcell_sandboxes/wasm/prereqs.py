@@ -1,15 +1,35 @@
 """What the WebAssembly sandbox needs on this machine, and how to get it."""
 
-from importlib.util import find_spec
+from importlib import metadata
 
 from evalcell_sandboxes.caching import cache_dir
+from evalcell_sandboxes.versions import Version
 from evalcell_sandboxes.wasm import image
+
+# All advisories up to October 2026 are mended in 49.0.2, the last of them CVE-2026-115384, by which a guest could
+# write to the host's stack; 50 is the version whose C API `calls.py` speaks.
+_WASMTIME_FLOOR = "50.0.0"
+
+
+def wasmtime() -> Version:
+    """The engine that the wall is made of."""
+    try:
+        found = metadata.version("wasmtime")
+    except metadata.PackageNotFoundError:
+        found = None
+    return Version("wasmtime", found, _WASMTIME_FLOOR)
 
 
 def unavailable_reason() -> str | None:
     """None, or what is missing and the command that gets it."""
-    if find_spec("wasmtime") is None:
-        return "the package 'wasmtime' is not installed. Install it with: pip install wasmtime"
+    engine = wasmtime()
+    if engine.found is None:
+        return "the package 'wasmtime' is not installed. Install it with: pip install 'wasmtime>=50,<51'"
+    if not engine.safe:
+        return (
+            f"wasmtime {engine.found} is older than {engine.floor}, and older ones have known ways out. "
+            "Install a newer one with: pip install 'wasmtime>=50,<51'"
+        )
     if image.packaged() or (cache_dir() / "wasm" / image.file_name()).exists() or image.can_build():
         return None
     return (

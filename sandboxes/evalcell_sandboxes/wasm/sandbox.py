@@ -14,6 +14,7 @@ from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
 from evalcell_sandboxes.outcome import Crashed, Exceeded
 from evalcell_sandboxes.program import Confinement, Language, Limits, Program
 from evalcell_sandboxes.sandbox import Progress, Sandbox, Session
+from evalcell_sandboxes.versions import Version
 from evalcell_sandboxes.wasm import image, module, prereqs
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ class WasmSandbox(Sandbox):
 
     def unavailable_reason(self) -> str | None:
         return prereqs.unavailable_reason()
+
+    def versions(self) -> tuple[Version, ...]:
+        return (prereqs.wasmtime(),)
 
     def guest_identity(self) -> str:
         return f"wasm {image.identity()}"
