@@ -37,8 +37,8 @@ format: .venv/installed ## Format the code and apply safe fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/installed ## Measure rows/s, start-up and memory, as ratios in one run
-	$(BIN)/python benchmarks/foundation.py
+bench: .venv/installed ## Measure rows/s, start-up and memory against baselines (four minutes)
+	$(BIN)/python -m benchmarks
 
 guest: .venv/installed ## Build and compile the guest image if its sources changed
 	$(BIN)/python -c 'from evalcell_sandboxes import sandbox; sandbox("wasm").prepare(None, lambda step, fraction=None: print(step))'

@@ -1,0 +1,1 @@
+"""Measures what evalcell costs and gives, each number beside a baseline of the same run. `make bench` runs it."""

@@ -1,0 +1,117 @@
+"""Runs the benchmarks: `python -m benchmarks --help`."""
+
+import argparse
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from benchmarks import chart, report
+from benchmarks.cases import CASES
+from benchmarks.chart import Series
+from benchmarks.parts import PARTS, PEER, Bench
+from benchmarks.report import Measurement
+from evalcell.cli.options import cores
+from evalcell_sandboxes import sandbox, silent
+from evalcell_sandboxes.wasm import image
+
+ROOT = Path(__file__).parent.parent
+LATEST = ROOT / "benchmarks" / "latest.json"
+CHART = ROOT / "docs" / "benchmarks.svg"
+
+_HELP = """Measure evalcell against bare CPython and against a fresh interpreter for each row, in one run.
+
+parts:
+  rows    rows/s of every design on four evaluators, whose scores must agree
+  lanes   rows/s with a lane for every core, against one lane
+  start   seconds for ten rows with nothing compiled yet, and after that
+  memory  peak memory on 200,000 rows, of the command and of a lane
+"""
+_EPILOG = """A run of all parts takes three to four minutes and leaves benchmarks/latest.json and docs/benchmarks.svg.
+Other work on the machine makes everything slower: read the ratios. benchmarks/README.md explains every name.
+"""
+_SERIES = {
+    "bare_cpython": ("Bare CPython, no wall", False),
+    "shared_state": ("evalcell, shared state", True),
+    "fresh_state": ("evalcell, fresh state", True),
+    PEER: ("Fresh interpreter per row", False),
+}
+"""The designs that the chart shows, each with its title and whether it is ours."""
+
+
+def main() -> None:
+    """Measures, prints a table, and leaves the report and the chart if everything was measured."""
+    arguments = _parser().parse_args()
+    tell = _clocked()
+    tell("Preparing the sandbox")
+    sandbox("wasm").prepare(None, silent)
+    with tempfile.TemporaryDirectory(prefix="evalcell-bench-") as scratch:
+        bench = Bench(Path(scratch), tell)
+        if arguments.quick:
+            bench = Bench(Path(scratch), tell, rounds=1, seconds=0.2, many_rows=20_000)
+        measurements = [found for part in arguments.parts or PARTS for found in PARTS[part](bench)]
+    print(report.table(measurements))
+    if arguments.quick or arguments.parts:
+        tell("Done. Nothing was written: only a run of all parts, and not a quick one, leaves a report.")
+        return
+    report.write(LATEST, measurements)
+    CHART.write_text(drawn(measurements, _machine(bench.rounds)), encoding="utf-8")
+    tell(f"Done. Wrote {LATEST.relative_to(ROOT)} and {CHART.relative_to(ROOT)}")
+
+
+def drawn(measurements: Sequence[Measurement], caption: str) -> str:
+    """The chart of rows per second."""
+    by_name = {found.name: found.value for found in measurements}
+
+    def rates(design: str) -> dict[str, float]:
+        names = {case.title: f"rows_per_second/{case.name}/{design}" for case in CASES}
+        return {title: by_name[name] for title, name in names.items() if name in by_name}
+
+    series = [
+        Series(title, rates(design), against=rates(PEER) if ours else {}, emphasised=design == "fresh_state")
+        for design, (title, ours) in _SERIES.items()
+        if rates(design)
+    ]
+    subtitle = "Log scale, longer is faster."
+    if rates(PEER):
+        subtitle += f" {chart.TIMES} is against a fresh interpreter for each row."
+    return chart.draw("Rows per second, one worker", subtitle, caption, [case.title for case in CASES], series)
+
+
+def _machine(rounds: int) -> str:
+    """What the numbers were measured on."""
+    return (
+        f"Best of {rounds} interleaved rounds. {cores()} cores, {platform.system()} {platform.machine()}, CPython "
+        f"{platform.python_version()} around CPython {image.PYTHON}, wasmtime {metadata.version('wasmtime')}, "
+        f"{datetime.now(UTC).date()}."
+    )
+
+
+def _clocked() -> Callable[[str], None]:
+    """Tells how it is going on stderr, with the time since the start."""
+    started = time.perf_counter()
+
+    def tell(sentence: str) -> None:
+        print(f"[{time.perf_counter() - started:4.0f} s] {sentence}", file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=_HELP,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="part", help="measure only these; else all")
+    parser.add_argument("--quick", action="store_true", help="one short round: does it work, not how fast it is")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,2 @@
+def evaluate(output, reference):
+    return output == reference

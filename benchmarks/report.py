@@ -1,0 +1,65 @@
+"""What a run leaves behind: numbers for machines, a table for people."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One number, and the name of the number of the same run that it is to be read against."""
+
+    name: str
+    value: float
+    unit: str
+    baseline: str | None = None
+
+
+def entries(measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
+    """The measurements as README.md documents them: a ratio is the value divided by the baseline's value.
+
+    It is null where there is no baseline, or the baseline could not be measured.
+    """
+    values = {measurement.name: measurement.value for measurement in measurements}
+    return [
+        {
+            "name": found.name,
+            "value": _rounded(found.value),
+            "unit": found.unit,
+            "baseline": found.baseline,
+            "ratio": _rounded(found.value / values[found.baseline]) if found.baseline in values else None,
+        }
+        for found in measurements
+    ]
+
+
+def write(path: Path, measurements: Sequence[Measurement]) -> None:
+    """Leaves the entries at `path`, one a line, so that two runs can be compared line by line."""
+    lines = ",\n".join(json.dumps(entry, allow_nan=False) for entry in entries(measurements))
+    path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
+
+
+def table(measurements: Sequence[Measurement]) -> str:
+    """The entries for people, with a blank line between groups."""
+    lines, group = [], None
+    for entry in entries(measurements):
+        if group != (group := entry["name"].rpartition("/")[0]):
+            lines.append("")
+        line = f"{entry['name']:<58} {_shown(entry['value']):>9} {entry['unit']:<6}"
+        if entry["ratio"] is not None:
+            line += f" {_shown(entry['ratio']):>8} x {entry['baseline'].rpartition('/')[2]}"
+        lines.append(line.rstrip())
+    return "\n".join(lines[1:])
+
+
+def _shown(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 ** (_DIGITS - 1) else f"{value:.{_DIGITS - 1}g}"
+
+
+def _rounded(value: float) -> float:
+    """To the digits that mean something on a machine that does other things too."""
+    return float(f"{value:.{_DIGITS}g}")
