@@ -15,7 +15,7 @@ from benchmarks.cases import CASES
 from benchmarks.chart import Series
 from benchmarks.parts import PARTS, PEER, Bench
 from benchmarks.report import Measurement
-from evalcell.cli.options import cores
+from evalcell.running import cores
 from evalcell_sandboxes import sandbox, silent
 from evalcell_sandboxes.wasm import image
 

@@ -11,7 +11,7 @@ from benchmarks import command, designs, peers
 from benchmarks.cases import CASES
 from benchmarks.designs import Design
 from benchmarks.report import Measurement
-from evalcell.cli.options import cores
+from evalcell.running import cores
 from evalcell_sandboxes.caching import cache_dir, private_dir
 from evalcell_sandboxes.wasm import image
 
