@@ -154,7 +154,7 @@ def evaluate(attempt, file, port):
     return rows_seen
 """
 
-ATTEMPTS = ("score", "file", "environment", "network", "hang", "score")
+ATTEMPTS = ("score", "score", "file", "environment", "network", "hang", "score")
 _CANARY = "canary"
 
 
@@ -169,13 +169,14 @@ def _lean_on(name: str) -> Iterator[Check]:
 
 def judge(found: list[Record], hits: int) -> Iterator[Check]:
     """What the records of the attempts say about the wall around them, with how often the port was knocked at."""
-    first, read, environment, network, hung, last = found
+    first, second, read, environment, network, hung, last = found
     yield _check("scores a row", first, lambda record: record.score == 1)
     yield _check("keeps files out of reach", read, lambda record: _CANARY not in str(record))
     yield _check("shows no environment", environment, lambda record: record.label == "empty")
     yield _check("keeps the network out of reach", network, lambda record: _raised(record) and not hits)
     yield _check("stops an endless loop", hung, lambda record: _limit(record) == "wall_seconds")
-    yield _check("starts every row fresh", last, lambda record: record.score == 1)
+    yield _check("starts every row fresh", second, lambda record: record.score == 1)
+    yield _check("goes on after that", last, lambda record: record.score == 1)
 
 
 def _check(promise: str, record: Record, holds: Callable[[Record], bool]) -> Check:

@@ -89,7 +89,7 @@ def test_doctor_finds_every_wall_of_this_version_well(evalcell):
     assert (done.code, found["well"]) == (0, True)
     wasm = found["walls"][0]
     assert wasm["versions"][0]["name"] == "wasmtime"
-    assert len(wasm["checks"]) == 6
+    assert len(wasm["checks"]) == 7
     assert all(check["holds"] for check in wasm["checks"])
     assert {wall["name"] for wall in found["walls"] if not wall["exists"]} == {"container", "deno"}
     assert found["directories"][0]["size_bytes"] > 0
@@ -147,7 +147,7 @@ def test_doctor_notices_a_wall_that_does_not_hold(monkeypatch):
         while not hits() and time.monotonic() < deadline:
             time.sleep(0.01)
         checks = list(doctor.judge(found, hits()))
-    assert [check.holds for check in checks] == [True, False, False, False, False, False]
+    assert [check.holds for check in checks] == [True, False, False, False, False, False, False]
 
 
 # -- completion -------------------------------------------------------------------------------------------------------

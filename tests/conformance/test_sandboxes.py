@@ -170,6 +170,19 @@ def test_fit_runs_once_and_every_row_starts_from_the_state_after_it(wall):
         assert values(list(session.run([b'{"output": 10}', b'{"output": 20}']))) == [13, 23]
 
 
+def test_a_row_starts_fresh_even_if_nobody_came_back_for_more_after_the_last_one(wall):
+    """A lane takes as many outcomes as it gave rows, and no more: what remains to be done must be done by then."""
+    program = Program(
+        source="seen = []\ndef evaluate(output):\n    seen.append(1)\n    return len(seen)\n", filename="e.py"
+    )
+
+    def outcomes() -> list[Outcome]:
+        with wall.open(program, Confinement()) as session:
+            return [next(session.run([b'{"output": 1}', b'{"output": 2}'])) for _ in range(3)]
+
+    assert values(with_plenty_of_stack(outcomes)) == [1, 1, 1]
+
+
 def test_aggregate_gets_the_results_in_a_fresh_state(wall):
     source = (
         EVALUATE + "    return output\ndef aggregate(results):\n    return {'sum': sum(r['score'] for r in results)}\n"

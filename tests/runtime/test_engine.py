@@ -220,3 +220,9 @@ def test_large_results_do_not_pile_up_behind_a_slow_row(score):
 
 def test_an_empty_line_of_rows_ends_at_once(engine_for, rows):
     assert _run(engine_for(ECHO), rows([])) == []
+
+
+def test_every_row_of_a_run_starts_fresh_wherever_batches_begin(score):
+    source = "seen = []\ndef evaluate(output):\n    seen.append(output)\n    return len(seen)\n"
+    found = score(source, [{"output": n} for n in range(300)], lanes=2)
+    assert {record.score for record in found.records} == {1}

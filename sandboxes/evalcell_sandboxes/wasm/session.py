@@ -92,11 +92,12 @@ class WasmSession(Session):
             outcomes = [self._read(report) for report in kept]
             if ended is not None:
                 outcomes.append(ended)
+        if self._fresh_rows:
+            # Before the outcome goes out: whoever takes it may never come back to this generator.
+            self._guest.close()
         for outcome in outcomes:
             waiting.popleft()
             yield outcome
-        if self._fresh_rows:
-            self._guest.close()
 
     def _seed(self, row: Raw) -> int:
         return int.from_bytes(blake2b(row, digest_size=8, key=self._seed_key).digest(), "big")

@@ -1,0 +1,77 @@
+"""The guides tell the truth: their files are written, their commands run, and what they print is what the guide shows."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import warnings
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+GUIDES = Path(__file__).parent.parent / "docs" / "guides"
+_STEP = re.compile(r"(?:<!-- (?P<file>[\w.]+) -->\n)?```(?P<language>\w+)\n(?P<content>.*?)```", re.DOTALL)
+
+
+def steps(guide: str):
+    """The blocks of a guide, in order: a file to write, commands to run, or something only to read."""
+    return list(_STEP.finditer((GUIDES / guide).read_text(encoding="utf-8")))
+
+
+def commands(block: str):
+    """Each command of a console block, with the output that is shown below it."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, output = part.partition("\n")
+        yield command, output
+
+
+def stable(text: str) -> list[str]:
+    """Lines without what differs from run to run: digests, times, and space around cells."""
+    text = re.sub(r"\b[0-9a-f]{16}\b", "VERSION", text)
+    text = re.sub(r"[\d,.]+ (s\b|rows/s)", r"N \1", text)
+    return [re.sub(r"\s+", " ", line).strip() for line in text.splitlines() if line.strip() and "─" not in line]
+
+
+def run(command: str, directory: Path) -> str:
+    arguments = shlex.split(command)
+    assert arguments[0] == "evalcell"
+    done = subprocess.run(
+        [sys.executable, "-m", "evalcell", *arguments[1:]],
+        cwd=directory,
+        env={**os.environ, "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return done.stderr + done.stdout
+
+
+@pytest.mark.parametrize("guide", sorted(path.name for path in GUIDES.glob("*.md") if path.name != "python.md"))
+def test_the_commands_of_a_guide_print_what_it_shows(guide, tmp_path):
+    shown = 0
+    for step in steps(guide):
+        if step["file"]:
+            (tmp_path / step["file"]).write_text(step["content"], encoding="utf-8")
+        elif step["language"] == "console":
+            for command, output in commands(step["content"]):
+                shown += 1
+                assert stable(run(command, tmp_path)) == stable(output), command
+    assert shown
+
+
+def test_the_python_guide_runs_and_prints_what_it_shows():
+    namespace: dict = {}
+    printed = ""
+    for step in steps("python.md"):
+        if step["language"] == "python":
+            out = StringIO()
+            with redirect_stdout(out), warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # the guide says that it comes
+                exec(compile(step["content"], "python.md", "exec"), namespace)
+            printed = out.getvalue()
+        else:
+            assert printed == step["content"]
