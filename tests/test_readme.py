@@ -44,7 +44,7 @@ def test_a_command_of_the_readme_prints_what_it_says(command, output):
 
 def test_the_make_commands_of_the_readme_exist():
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"^\$ make ([a-z]+)", README, re.MULTILINE))
+    named = set(re.findall(r"`make ([a-z]+)`", README))
     assert named == {"demo", "test"}
     assert named <= targets
 
