@@ -11,6 +11,7 @@ A row that fails is none of these: it is a record. A sandbox that is missing or 
 """
 
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class EvalcellError(Exception):
@@ -40,6 +41,15 @@ class EvaluatorError(EvalcellError):
         super().__init__(message)
         self.kind = kind
         self.traceback = traceback
+
+
+def did_you_mean_file(path: Path) -> str:
+    """The same for a file that is not there, among those that are beside it."""
+    try:
+        beside = sorted(other.name for other in path.parent.iterdir())
+    except OSError:
+        return ""
+    return did_you_mean(path.name, beside)
 
 
 def did_you_mean(name: str, known: "list[str] | tuple[str, ...]") -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from evalcell.errors import EvaluatorError, UsageError
+from evalcell.errors import EvaluatorError, UsageError, did_you_mean_file
 from evalcell.manifest import Manifest
 from evalcell.output import Output
 from evalcell_sandboxes import (
@@ -86,7 +86,7 @@ def _content(path: Path, limits: Limits) -> bytes:
         with path.open("rb") as file:
             content = file.read(limits.source_bytes + 1)
     except FileNotFoundError:
-        raise UsageError(f"There is no file {str(path)!r}.") from None
+        raise UsageError(f"There is no file {str(path)!r}.{did_you_mean_file(path)}") from None
     except OSError as error:
         raise UsageError(f"{str(path)!r} cannot be read: {error.strerror}.") from None
     if len(content) > limits.source_bytes:

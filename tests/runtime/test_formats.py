@@ -319,3 +319,18 @@ def test_rows_before_a_damaged_end_are_read(tmp_path):
         seen.extend(row.index for row in only_rows(rows))
     assert seen == list(range(len(seen)))
     assert len(seen) > 100_000
+
+
+def test_progress_through_a_compressed_file_is_even(tmp_path):
+    content = b"".join(b'{"n": %d}\n' % n for n in range(300_000))
+    (tmp_path / "x.gz").write_bytes(gzip.compress(content))
+    with opened(str(tmp_path / "x.gz")) as rows:
+        list(only_rows(rows))
+        for tenth in range(1, 10):
+            assert rows.fraction(30_000 * tenth) == pytest.approx(tenth / 10, abs=0.05)
+
+
+def test_a_mistyped_name_is_met_with_the_right_one(tmp_path):
+    (tmp_path / "answers.csv").write_text("a\n1\n")
+    with pytest.raises(DatasetError, match="Did you mean 'answers.csv'"), opened(str(tmp_path / "answers.cvs")):
+        pass

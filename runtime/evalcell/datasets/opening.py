@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Any, Protocol
 
 import msgspec
@@ -18,7 +19,7 @@ from evalcell.datasets.formats import PARQUET_MAGIC, Format, recognised, tells
 from evalcell.datasets.json_text import Elements, Lines
 from evalcell.datasets.row import Row
 from evalcell.datasets.streams import FileStream, Stream, decompressed
-from evalcell.errors import DatasetError
+from evalcell.errors import DatasetError, did_you_mean_file
 
 STDIN = "-"
 
@@ -159,7 +160,7 @@ def opened(path: str, form: Format | None = None) -> Iterator[Dataset]:
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except FileNotFoundError:
-        raise DatasetError(f"There is no dataset {path!r}.") from None
+        raise DatasetError(f"There is no dataset {path!r}.{did_you_mean_file(Path(path))}") from None
     except OSError as error:
         raise DatasetError(f"The dataset {path!r} cannot be read: {error.strerror}.") from None
     try:

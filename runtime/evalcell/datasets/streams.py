@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from evalcell.errors import DatasetError
 
 _CHUNK_BYTES = 256 * 1024
+_COMPRESSED_CHUNK_BYTES = 16 * 1024  # which unpack to many more
 _IDLE_SECONDS = 0.05
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _GZIP_WINDOW_BITS = 31
@@ -54,12 +55,13 @@ class FileStream(Stream):
         self.is_file = stat.S_ISREG(info.st_mode)
         self.size = info.st_size if self.is_file else None
         self.position = 0
+        self.chunk_bytes = _COMPRESSED_CHUNK_BYTES
 
     def _read(self) -> bytes | None:
         try:
             if not self.is_file and not select.select([self.descriptor], [], [], _IDLE_SECONDS)[0]:
                 return None
-            chunk = os.read(self.descriptor, _CHUNK_BYTES)
+            chunk = os.read(self.descriptor, self.chunk_bytes)
         except OSError as error:
             raise DatasetError(f"The dataset {self.name} cannot be read: {error.strerror}.") from None
         self.position += len(chunk)
@@ -124,13 +126,14 @@ class Decompressed(Stream):
             raise DatasetError(f"The dataset {self.name} is damaged: {error}.") from None
 
 
-def decompressed(stream: Stream) -> Generator[None, None, Stream]:
+def decompressed(stream: FileStream) -> Generator[None, None, Stream]:
     """The stream itself, or what is behind it where it begins as gzip or zstd data does. Yields while waiting."""
     head = yield from stream.head(lambda head: len(head) >= len(_ZSTD))
     if head.startswith(_GZIP):
         return Decompressed(stream, _GzipFrame)
     if head.startswith(_ZSTD):
         return Decompressed(stream, _zstd())
+    stream.chunk_bytes = _CHUNK_BYTES
     return stream
 
 
