@@ -11,6 +11,7 @@ import sys
 import threading
 from types import SimpleNamespace
 
+import numpy
 import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -294,12 +295,17 @@ def test_rows_in_memory_are_a_dataset_too(rows):
     assert values(in_memory(rows)) == ROWS
 
 
+def test_values_that_json_has_no_word_for_are_written_as_the_nearest_it_has():
+    row = {"a": numpy.int64(3), "b": numpy.array([[1.5, 2.5]]), "c": decimal.Decimal("1.20"), "d": {1, 2}, "e": b"x"}
+    assert values(in_memory([row])) == [{"a": 3, "b": [[1.5, 2.5]], "c": 1.2, "d": [1, 2], "e": "eA=="}]
+
+
 def test_a_row_in_memory_that_json_cannot_hold_fails_alone():
     rows = list(in_memory([{"a": 1}, {"a": object()}, {"a": "\ud800"}, {"a": 2}]))
     assert [bool(row.problem) for row in rows] == [False, True, True, False]
 
 
-@pytest.mark.parametrize("data", [{"a": 1}, 12, None])
+@pytest.mark.parametrize("data", [{"a": 1}, 12, None, b"rows"])
 def test_what_is_no_dataset_is_refused(data):
     with pytest.raises(DatasetError, match="A dataset is a path, an iterable of dicts or a table"):
         in_memory(data)

@@ -1,31 +1,19 @@
 """Rows out of Arrow data: Parquet files, and the tables and data frames of other libraries.
 
-Values keep their types as far as JSON has them: numbers, booleans, text, null, lists, and objects for structs and maps.
-Decimals are numbers with every digit, times are ISO 8601 text, bytes are base64, and NaN is null.
+Columns keep their types as far as JSON has them; structs and maps are objects.
 """
 
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any
 
-import msgspec
-
-from evalcell.datasets.row import MOST_BYTES, Row
+from evalcell.datasets.row import Row
+from evalcell.datasets.values import row_of
 from evalcell.errors import DatasetError
 
 if TYPE_CHECKING:
     import pyarrow
 
 _BATCH_ROWS = 256
-
-
-def _plain(value: Any) -> Any:
-    """What the encoder does not know: nanosecond times, which come as pandas' own types."""
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    raise TypeError(f"a value of type {type(value).__name__} has no place in JSON")
-
-
-_encode = msgspec.json.Encoder(decimal_format="number", enc_hook=_plain).encode
 
 
 def _import_pyarrow(purpose: str) -> Any:
@@ -102,21 +90,11 @@ def _rows_of(batch: "pyarrow.RecordBatch", start: int) -> Iterator[Row]:
             yield _odd_row(batch.slice(offset, 1), start + offset)
         return
     for offset, value in enumerate(values):
-        yield _row(value, start + offset)
+        yield row_of(value, start + offset)
 
 
 def _odd_row(batch: "pyarrow.RecordBatch", index: int) -> Row:
     try:
-        return _row(batch.to_pylist(maps_as_pydicts="strict")[0], index)
+        return row_of(batch.to_pylist(maps_as_pydicts="strict")[0], index)
     except Exception as error:  # noqa: BLE001
         return Row(index, None, b"", f"holds a value that cannot be carried: {error}")
-
-
-def _row(value: dict[str, Any], index: int) -> Row:
-    try:
-        text = _encode(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        return Row(index, None, b"", f"holds a value that cannot be carried: {error}")
-    if len(text) > MOST_BYTES:
-        return Row(index, None, b"", f"is longer than {MOST_BYTES} bytes")
-    return Row(index, None, text)

@@ -8,9 +8,7 @@ import tempfile
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Protocol
-
-import msgspec
+from typing import IO, Protocol
 
 from evalcell.datasets.arrow import Parquet, stream_rows
 from evalcell.datasets.csv_text import Records
@@ -19,6 +17,7 @@ from evalcell.datasets.formats import PARQUET_MAGIC, Format, recognised, tells
 from evalcell.datasets.json_text import Elements, Lines
 from evalcell.datasets.row import Row
 from evalcell.datasets.streams import FileStream, Stream, decompressed
+from evalcell.datasets.values import row_of
 from evalcell.errors import DatasetError, did_you_mean_file
 
 STDIN = "-"
@@ -184,13 +183,6 @@ def in_memory(rows: object) -> Dataset:
         extent.mark(count, count)
     if hasattr(rows, "__arrow_c_stream__"):
         return Dataset(stream_rows(rows, f"a {type(rows).__name__}"), extent)
-    if isinstance(rows, Mapping) or not isinstance(rows, Iterable):
+    if isinstance(rows, Mapping | bytes) or not isinstance(rows, Iterable):
         raise DatasetError(f"A dataset is a path, an iterable of dicts or a table, not {type(rows).__name__}.")
-    return Dataset((_encoded(index, row) for index, row in enumerate(rows)), extent)
-
-
-def _encoded(index: int, row: Any) -> Row:
-    try:
-        return Row(index, None, msgspec.json.encode(row))
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        return Row(index, None, b"", f"cannot be written as JSON: {error}")
+    return Dataset((row_of(row, index) for index, row in enumerate(rows)), extent)

@@ -1,0 +1,33 @@
+"""Python values as the JSON text of a row.
+
+Values keep their types as far as JSON has them. Decimals are numbers with every digit, times are ISO 8601 text, bytes are
+base64, NaN is null; NumPy's numbers and arrays are what they hold.
+"""
+
+from typing import Any
+
+import msgspec
+
+from evalcell.datasets.row import MOST_BYTES, Row
+
+
+def _plain(value: Any) -> Any:
+    """What the encoder does not know by itself."""
+    for method in ("isoformat", "tolist"):  # nanosecond times are pandas' own types; `tolist` is NumPy's
+        if hasattr(value, method):
+            return getattr(value, method)()
+    raise TypeError(f"a value of type {type(value).__name__} has no place in JSON")
+
+
+_encode = msgspec.json.Encoder(decimal_format="number", enc_hook=_plain).encode
+
+
+def row_of(value: Any, index: int) -> Row:
+    """The value as a row; one that cannot be written as JSON carries the reason instead."""
+    try:
+        text = _encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        return Row(index, None, b"", f"cannot be written as JSON: {error}")
+    if len(text) > MOST_BYTES:
+        return Row(index, None, b"", f"is longer than {MOST_BYTES} bytes")
+    return Row(index, None, text)
