@@ -1,7 +1,7 @@
 """Python values as the JSON text of a row.
 
-Values keep their types as far as JSON has them. Decimals are numbers with every digit, times are ISO 8601 text, bytes are
-base64, NaN is null; NumPy's numbers and arrays are what they hold.
+Values keep their types as far as JSON has them. Decimals are numbers with every digit, times are ISO 8601 text, bytes
+are base64, NaN is null; NumPy's numbers and arrays are what they hold.
 """
 
 from typing import Any
