@@ -1,0 +1,232 @@
+"""What an attack is, and how one knows that it succeeded where there was no wall."""
+
+import json
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from unsandboxed import Unsandboxed
+
+from evalcell_sandboxes import Outcome
+
+_MODULE = '''
+import builtins, codecs, contextvars, datetime, decimal, functools, gc, json, locale, logging, math, os, random, re
+import string, sys, threading, time, types, warnings, weakref
+
+SEEN = []
+ROW = contextvars.ContextVar("row")
+LOCAL = threading.local()
+
+
+class Kept:
+    nonces = []
+
+
+@functools.lru_cache
+def cached(nonce):
+    return [nonce]
+
+
+def default(nonce, kept=[]):
+    kept.append(nonce)
+
+
+def remember(nonce):
+    """Leaves the row's nonce wherever honest code may leave something of its row."""
+    SEEN.append(nonce)
+    Kept.nonces.append(nonce)
+    cached(nonce)
+    default(nonce)
+    ROW.set(nonce)
+    LOCAL.nonce = nonce
+    re.compile(nonce)
+    logging.getLogger(nonce)
+    os.environ["ROW"] = nonce
+    builtins.row = nonce
+    sys.modules["row"] = types.ModuleType(nonce)
+    cycle = {"nonce": nonce}
+    cycle["self"] = cycle
+    try:
+        with open("row.txt", "w") as file:
+            file.write(nonce)
+    except OSError:
+        pass
+    print("honest", nonce)
+
+
+def world():
+    """What a row finds around it, as far as it can be bent."""
+    return {
+        "builtins": sorted(set(dir(builtins)) - {"row"}),
+        "codecs": [codecs.lookup("utf-8").name, codecs.lookup_error("strict").__name__],
+        "decimal": decimal.getcontext().prec,
+        "displayhook": sys.displayhook is sys.__displayhook__,
+        "environment": sorted(set(os.environ) - {"ROW"}),
+        "excepthook": sys.excepthook is sys.__excepthook__,
+        "gc": [gc.isenabled(), gc.get_threshold(), gc.get_debug(), len(gc.callbacks)],
+        "importing": [len(sys.meta_path), len(sys.path_hooks), len(sys.path)],
+        "locale": locale.setlocale(locale.LC_ALL),
+        "modules": sorted(set(sys.modules) - {"row"}),
+        "profile": [sys.gettrace() is None, sys.getprofile() is None],
+        "recursion": sys.getrecursionlimit(),
+        "streams": [sys.stdin is sys.__stdin__, sys.stdout is sys.__stdout__, sys.stderr is sys.__stderr__],
+        "threads": threading.active_count(),
+        "warnings": len(warnings.filters),
+    }
+
+
+def honest(nonce):
+    """The right value of a row, made with what an attack may have bent."""
+    import string
+
+    remember(nonce)
+    now = world()
+    return {
+        "nonce": nonce,
+        "length": len(nonce),
+        "text": str(12.5) + "%d" % 3 + repr([1]) + string.digits,
+        "json": json.loads(json.dumps({"a": [1, None]})),
+        "regex": re.sub("[^0-9]", "", "a1b2"),
+        "decimal": str(decimal.Decimal(1) / 7),
+        "drawn": random.Random(1).random(),
+        "rounded": [math.floor(2.5), round(2.675, 2), sum([1, 2]), max(1, 3), sorted([2, 1])],
+        "date": datetime.date(2024, 2, 29).isoformat(),
+        "bent": sorted(name for name in now if now[name] != WORLD[name]),
+    }
+
+
+def machinery():
+    """Whatever speaks to the host from in here: the guest's own function, or the unsandboxed runner's."""
+    try:
+        from wit_world.imports import host
+    except ImportError:
+        return sys.modules["__main__"].say
+    return host.row_done
+
+
+def nonces_in(thing):
+    """Every nonce of a row in the thing's text but the attack's own."""
+    return sorted(set(re.findall("nonce-[0-9a-f]{16}", thing if isinstance(thing, str) else repr(thing))) - {OWN})
+
+
+def evaluate(nonce, loot=None):
+    global OWN
+    OWN = nonce
+    return honest(nonce) if loot is None else attack(nonce, loot)
+
+
+WORLD = world()
+'''
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One attack: the body of `attack(nonce, loot)`, what must come of it, and how it shows without a wall.
+
+    The module that it stands in is honest to every row that brings no loot. `names` are the exceptions or limits
+    that the outcome may have, any where it is empty; `top` is code of the module's top level, run after the rest.
+    """
+
+    name: str
+    body: str
+    outcomes: tuple[type[Outcome], ...]
+    succeeded: Callable[[Unsandboxed], bool]
+    names: tuple[str, ...] = ()
+    top: str = ""
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def module(self) -> str:
+        attack = "\n\ndef attack(nonce, loot):\n" + textwrap.indent(self.body.strip("\n"), "    ") + "\n"
+        return f"{_MODULE}{attack}{self.top}"
+
+    @property
+    def endless(self) -> bool:
+        """Whether it never ends unless somebody ends it."""
+        return self.succeeded is never_ended
+
+
+def right_value(nonce: str) -> dict[str, Any]:
+    """What an honest row gives."""
+    return {
+        "nonce": nonce,
+        "length": len(nonce),
+        "text": "12.53[1]0123456789",
+        "json": {"a": [1, None]},
+        "regex": "12",
+        "decimal": "0.1428571428571428571428571429",
+        "drawn": 0.13436424411240122,
+        "rounded": [2, 2.67, 3, 3, [1, 2]],
+        "date": "2024-02-29",
+        "bent": [],
+    }
+
+
+# -- how an attack shows that it succeeded ---------------------------------------------------------------------------
+
+
+def got_the_secret(run: Unsandboxed) -> bool:
+    return run.canaries.secret in run.output
+
+
+def reached_the_listener(run: Unsandboxed) -> bool:
+    return run.canaries.listener.hits > 0
+
+
+def touched_files(run: Unsandboxed) -> bool:
+    return run.canaries.files_touched
+
+
+def killed_the_victim(run: Unsandboxed) -> bool:
+    run.canaries.victim.wait(10)
+    return run.canaries.victim_dead
+
+
+def returned_true(run: Unsandboxed) -> bool:
+    """For what can only be told from inside."""
+    return run.attack is True
+
+
+def saw_another_row(run: Unsandboxed) -> bool:
+    return run.nonces[0] in json.dumps(run.attack)
+
+
+def spoiled_the_next_row(run: Unsandboxed) -> bool:
+    """The row before the attack's is right; the one after it has another result than it should, or none."""
+    before, after = (run.rows.get(number, {}).get("result") for number in (0, 2))
+    return before == right_value(run.nonces[0]) and run.attack_began and after != right_value(run.nonces[2])
+
+
+def forged_the_next_row(run: Unsandboxed) -> bool:
+    return run.rows.get(2, {}).get("result") == "forged"
+
+
+def was_accepted(run: Unsandboxed) -> bool:
+    """What came back was stored as a result."""
+    return "result" in run.rows.get(1, {})
+
+
+def was_in_range(run: Unsandboxed) -> bool:
+    return run.rows.get(1, {}).get("in_range") is True
+
+
+def passed_for_infrastructure(run: Unsandboxed) -> bool:
+    return run.error.get("kind") == "infrastructure"
+
+
+def ended_the_run(run: Unsandboxed) -> bool:
+    """The process is gone, and the row after the attack's was never run."""
+    return run.attack_began and run.code is not None and 2 not in run.rows
+
+
+def never_ended(run: Unsandboxed) -> bool:
+    return run.attack_began and run.code is None and 1 not in run.rows
+
+
+def used_up_memory(run: Unsandboxed) -> bool:
+    return run.error.get("type") == "MemoryError" or ended_the_run(run)
+
+
+def flooded_the_output(run: Unsandboxed) -> bool:
+    return run.stdout_bytes > 32 * 1024**2

@@ -1,0 +1,146 @@
+"""Every attack of the catalogue, on every wall: what becomes of it, and that it succeeds where there is none.
+
+Three rows are run: an honest one, the attack's, an honest one. Whatever the attack tries, its own outcome is of the
+kind it should be and comes in time, no canary has moved, and the row after it is right.
+"""
+
+import json
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from canaries import Canaries, canaries_in
+from catalogue import ATTACKS, LOOKS, Attack, right_value
+from unsandboxed import run_unsandboxed
+
+from evalcell_sandboxes import (
+    Confinement,
+    Exceeded,
+    Isolation,
+    Limits,
+    Outcome,
+    Program,
+    Raised,
+    Returned,
+    Sandbox,
+    names,
+    sandbox,
+)
+from evalcell_sandboxes.stacks import start_with_plenty
+
+GRACE_SECONDS = 2.0
+CLOCK_START_NS = 1_700_000_000 * 10**9
+
+
+@pytest.fixture(params=names())
+def wall(request) -> Sandbox:
+    made = sandbox(request.param)
+    if reason := made.unavailable_reason():
+        pytest.skip(f"{request.param}: {reason}")
+    return made
+
+
+@pytest.fixture
+def canaries(tmp_path: Path) -> Iterator[Canaries]:
+    with canaries_in(tmp_path / "canaries") as canaries:
+        yield canaries
+
+
+@pytest.fixture
+def nonces() -> list[str]:
+    return [f"nonce-{secrets.token_hex(8)}" for _ in range(3)]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """The three outcomes behind a wall, and how long the attack's row took."""
+
+    before: Outcome
+    attack: Outcome
+    after: Outcome
+    seconds: float
+
+
+def rows_of(nonces: list[str], canaries: Canaries) -> list[dict]:
+    before, attack, after = nonces
+    return [{"nonce": before}, {"nonce": attack, "loot": canaries.loot}, {"nonce": after}]
+
+
+def run_behind(wall: Sandbox, attack: Attack, rows: list[dict], isolation: Isolation = Isolation.ROW) -> Ran:
+    """Runs the three rows as a lane does: on a thread with plenty of stack."""
+    program = Program(source=attack.module, filename="attack.py")
+    confinement = Confinement(
+        limits=limits_of(attack), isolation=isolation, seed=7, clock_start_ns=CLOCK_START_NS
+    )
+    ran: list[tuple[Outcome, float]] = []
+
+    def work() -> None:
+        with wall.open(program, confinement) as session:
+            assert isinstance(session.loaded, Returned), session.loaded
+            started = time.monotonic()
+            for outcome in session.run([json.dumps(row).encode() for row in rows]):
+                ran.append((outcome, time.monotonic() - started))
+                started = time.monotonic()
+
+    start_with_plenty(work, "attack").join()
+    (before, _), (attacked, seconds), (after, _) = ran
+    return Ran(before, attacked, after, seconds)
+
+
+def limits_of(attack: Attack) -> Limits:
+    return Limits(**{"wall_seconds": 5.0, **attack.limits})
+
+
+def assert_right(outcome: Outcome, nonce: str) -> None:
+    assert isinstance(outcome, Returned), outcome
+    assert json.loads(outcome.value) == right_value(nonce)
+    assert outcome.stdout == f"honest {nonce}\n"
+
+
+def assert_kind(outcome: Outcome, attack: Attack) -> None:
+    assert isinstance(outcome, attack.outcomes), outcome
+    name = outcome.limit if isinstance(outcome, Exceeded) else outcome.exception if isinstance(outcome, Raised) else ""
+    assert not (attack.names and name) or name in attack.names, outcome
+
+
+def assert_silent(canaries: Canaries, outcome: Outcome) -> None:
+    assert canaries.secret not in repr(outcome)
+    assert canaries.listener.hits == 0
+    assert not canaries.files_touched
+    assert not canaries.victim_dead
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_no_attack_gets_through(wall, attack, canaries, nonces):
+    ran = run_behind(wall, attack, rows_of(nonces, canaries))
+    assert_kind(ran.attack, attack)
+    assert ran.seconds < limits_of(attack).wall_seconds + GRACE_SECONDS
+    assert_silent(canaries, ran.attack)
+    assert nonces[0] not in repr(ran.attack)
+    assert nonces[2] not in repr(ran.attack)
+    assert nonces[1] not in repr(ran.after)
+    assert_right(ran.before, nonces[0])
+    assert_right(ran.after, nonces[2])
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+def test_without_a_wall_the_same_attack_succeeds(attack, canaries, nonces, tmp_path):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    run = run_unsandboxed(attack.module, rows_of(nonces, canaries), canaries, scratch, endless=attack.endless)
+    assert run.rows.get(0, {}).get("result") == right_value(nonces[0]), run.stderr
+    assert attack.succeeded(run), run
+
+
+@pytest.mark.parametrize("attack", LOOKS, ids=lambda attack: attack.name)
+def test_where_rows_share_state_on_purpose_they_see_each_other(wall, attack, canaries, nonces):
+    ran = run_behind(wall, attack, rows_of(nonces, canaries), Isolation.EVALUATOR)
+    assert nonces[0] in repr(ran.attack)
+
+
+def test_every_attack_has_a_name_of_its_own():
+    assert len({attack.name for attack in ATTACKS}) == len(ATTACKS)
+    assert len(ATTACKS) >= 80
