@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,6 +84,9 @@ class Understood:
 
 def _content(path: Path, limits: Limits) -> bytes:
     try:
+        # Opening a pipe, or reading from a device, may never come back.
+        if not (stat.S_ISREG(mode := path.stat().st_mode) or stat.S_ISDIR(mode)):
+            raise UsageError(f"{str(path)!r} is not an evaluator: it is a pipe, a socket or a device, and no file.")
         with path.open("rb") as file:
             content = file.read(limits.source_bytes + 1)
     except FileNotFoundError:

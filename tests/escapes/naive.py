@@ -32,7 +32,7 @@ def run_row(evaluate: Any, number: int, arguments: dict[str, Any]) -> None:
         text = json.dumps({"row": number, "result": value, "in_range": in_range(value)}, default=str)
     except Exception as error:  # noqa: BLE001 - whatever it is, the next row is run
         kind = "infrastructure" if isinstance(error, OSError) else "raised"
-        what = {"kind": kind, "type": type(error).__name__, "text": str(error), "traceback": traceback.format_exc()}
+        what = {"kind": kind, "type": type(error).__name__, "text": str(error), "traceback": traceback.format_exc(-50)}
         text = json.dumps({"row": number, "error": what})
     say(text)
 

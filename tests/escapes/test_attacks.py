@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 from canaries import Canaries, canaries_in
 from catalogue import ATTACKS, LOOKS, Attack, right_value
@@ -32,6 +33,8 @@ from evalcell_sandboxes import (
 from evalcell_sandboxes.stacks import start_with_plenty
 
 GRACE_SECONDS = 2.0
+MOST_OUTCOME_BYTES = 3 * 1024**2
+"""What an outcome may weigh under the default limits, its prints escaped as badly as can be."""
 CLOCK_START_NS = 1_700_000_000 * 10**9
 
 
@@ -119,6 +122,7 @@ def test_no_attack_gets_through(wall, attack, canaries, nonces):
     assert_kind(ran.attack, attack)
     assert ran.seconds < limits_of(attack).wall_seconds + GRACE_SECONDS
     assert_silent(canaries, ran.attack)
+    assert len(msgspec.json.encode(ran.attack)) < MOST_OUTCOME_BYTES
     assert nonces[0] not in repr(ran.attack)
     assert nonces[2] not in repr(ran.attack)
     assert nonces[1] not in repr(ran.after)

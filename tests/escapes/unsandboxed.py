@@ -14,7 +14,7 @@ from typing import Any
 from canaries import Canaries
 
 _RUNNER = Path(__file__).with_name("naive.py")
-_ENDLESS_SECONDS = 0.6
+_ENDLESS_SECONDS = 0.4
 """How long a row that should never end is watched before that is believed."""
 _MOST_SECONDS = 30.0
 _FRAME_BYTES = 1_000_000
@@ -56,7 +56,7 @@ def run_unsandboxed(
     stdout, stderr = scratch / "stdout", scratch / "stderr"
     with stdout.open("wb") as out, stderr.open("wb") as err:
         process = subprocess.Popen(
-            [sys.executable, str(_RUNNER), "module.py", "rows.jsonl"],
+            [sys.executable, "-I", "-S", str(_RUNNER), "module.py", "rows.jsonl"],
             stdin=subprocess.PIPE,  # never written to: who reads from it waits for ever
             stdout=out,
             stderr=err,

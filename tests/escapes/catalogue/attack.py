@@ -225,7 +225,8 @@ def never_ended(run: Unsandboxed) -> bool:
 
 
 def used_up_memory(run: Unsandboxed) -> bool:
-    return run.error.get("type") == "MemoryError" or ended_the_run(run)
+    # CPython 3.11 may lose the MemoryError of a deep recursion and report an error without an exception.
+    return run.error.get("type") in ("MemoryError", "SystemError") or ended_the_run(run)
 
 
 def flooded_the_output(run: Unsandboxed) -> bool:

@@ -1,11 +1,13 @@
 """Denial of service: time, memory, stack, output, disk, descriptors, and the interpreter's own death."""
 
+import sys
+
 from catalogue.attack import Attack, ended_the_run, flooded_the_output, never_ended, returned_true, used_up_memory
 from unsandboxed import Unsandboxed
 
 from evalcell_sandboxes import Crashed, Exceeded, Raised, Returned
 
-_SHORT = {"wall_seconds": 0.5}
+_SHORT = {"wall_seconds": 0.3}
 _SMALL = {"wall_seconds": 5.0, "memory_bytes": 96 * 1024**2}
 
 
@@ -18,6 +20,8 @@ def _grow(name: str, body: str) -> Attack:
 
 
 def _dig(name: str, body: str) -> Attack:
+    """Recurses in native code, with the interpreter's own limit out of the way."""
+    body = f"sys.setrecursionlimit(10**8)\n{body}"
     return Attack(f"dig-{name}", body, (Raised, Exceeded), _fell, ("RecursionError", "stack", "memory_bytes"))
 
 
@@ -30,8 +34,9 @@ def _crash(name: str, body: str, *outcomes: type) -> Attack:
 
 
 def _fell(run: Unsandboxed) -> bool:
-    """Deep recursion is caught by CPython as far as it can; past that the process dies."""
-    return run.error.get("type") in ("RecursionError", "MemoryError") or ended_the_run(run)
+    """Past its own limit CPython 3.11 runs off the end of the native stack; later versions look where it ends."""
+    noticed = sys.version_info >= (3, 12) and run.error.get("type") in ("RecursionError", "MemoryError")
+    return noticed or ended_the_run(run)
 
 
 SPINS = (
@@ -76,7 +81,7 @@ GROWTH = (
     _grow("nested", "kept = []\nwhile True: kept = [kept, kept * 2, bytearray(2**16)]"),
     _grow("dict", "return {n: bytes(10_000) for n in range(10**9)}"),
     _grow("swallowing", "kept = []\nwhile True:\n    try: kept.append(bytearray(2**20))\n    except MemoryError: raise\n    except BaseException: pass"),
-    _grow("zip-bomb", "import gzip; return len(gzip.decompress(gzip.compress(bytes(2**23)) * 200))"),
+    _grow("zip-bomb", "import gzip; return len(gzip.decompress(gzip.compress(bytes(2**23)) * 150))"),
     _grow("format", "return '{:>2000000000}'.format(1)"),
     _grow("shift", "return (1 << 10**10).bit_length()"),
     _grow("recursion", "sys.setrecursionlimit(10**8)\ndef again(kept): return again([bytearray(2**16), kept])\nagain(None)"),
@@ -87,33 +92,22 @@ GROWTH = (
         (Exceeded, Crashed),
         never_ended,
         ("wall_seconds", "memory_bytes"),
-        limits={**_SMALL, "wall_seconds": 1.0},
+        limits={**_SMALL, "wall_seconds": 0.5},
     ),
 )  # fmt: skip
 
 _DEEP = "deep = []\nfor _ in range({times}): deep = [deep]\n"
 
 DEPTHS = (
-    _dig("recursion", "return attack(nonce, loot)"),
     _dig("json", "json.loads('[' * 100_000)"),
-    _dig("repr", _DEEP.format(times=100_000) + "repr(deep)"),
-    _dig("pickle", "import pickle\n" + _DEEP.format(times=100_000) + "pickle.dumps(deep)"),
+    _dig("repr", _DEEP.format(times=50_000) + "repr(deep)"),
+    _dig("pickle", "import pickle\n" + _DEEP.format(times=50_000) + "pickle.dumps(deep)"),
     _dig("compare", "a = b = ()\nfor _ in range(100_000): a, b = (a,), (b,)\nreturn a == b"),
-    _dig("copy", "import copy\n" + _DEEP.format(times=100_000) + "copy.deepcopy(deep)"),
-    _dig("parser", "compile('-' * 100_000 + '1', '', 'eval')"),
-    _dig("literal", "import ast; ast.literal_eval('(' * 150 + '1' + ',)' * 150); return attack(nonce, loot)"),
     _dig("own-repr", "class Own:\n    def __repr__(self): return repr(self)\nrepr(Own())"),
     _dig("attribute", "class Own:\n    def __getattr__(self, name): return getattr(self, name + 'x')\nOwn().a"),
     _dig("isinstance", "class Own(type):\n    def __instancecheck__(cls, other): return isinstance(other, cls)\nisinstance(1, Own('x', (), {}))"),
     Attack("dig-free", _DEEP.format(times=1_000_000) + "del deep; return True", (Returned, Exceeded), returned_true, ("stack",)),
-    Attack("dig-regex", "return re.compile('(' * 5_000 + ')' * 5_000) is not None", (Raised, Exceeded, Returned), lambda run: run.error.get("type") == "RecursionError" or run.attack is True),
-    Attack(
-        "dig-past-the-limit",
-        "sys.setrecursionlimit(10**8)\ndef again(): return [again() for _ in (1,)]\nagain()",
-        (Raised, Exceeded, Crashed),
-        ended_the_run,
-        limits={"wall_seconds": 2.0},
-    ),
+    Attack("dig-regex", "return re.compile('(' * 2_000 + ')' * 2_000) is not None", (Raised, Exceeded, Returned), lambda run: run.error.get("type") == "RecursionError" or run.attack is True),
 )  # fmt: skip
 
 FLOODS = (
