@@ -16,6 +16,12 @@ from evalcell_sandboxes.sandbox import Raw, Session
 from evalcell_sandboxes.wasm.guests import Guest, Report
 
 _ROWS_A_CALL = 64
+# The guest keeps to its limits, but hostile code can write the guest's reports: the host cuts them once more.
+_NAME_CHARACTERS = 200
+_MESSAGE_CHARACTERS = 4_000
+_TRACEBACK_CHARACTERS = 16_000
+_NOTE_CHARACTERS = 100
+_ESCAPED_BYTE_CHARACTERS = 4
 
 
 class _Report(Struct):
@@ -75,7 +81,7 @@ class WasmSession(Session):
         ready = self._renew()
         if not isinstance(ready, Returned):
             return ready
-        return self._call("hook", b"aggregate", results, limit="aggregate_seconds")
+        return self._call("hook", b"aggregate", results, limit="aggregate_seconds", most=self._limits.result_bytes)
 
     def _run_some(self, waiting: deque[Raw]) -> Iterator[Outcome]:
         """Runs rows in one call, and takes those that got an outcome: one row if each has its own state, else many."""
@@ -89,7 +95,7 @@ class WasmSession(Session):
             # A row is over only when the call goes on after it: its report does not excuse what came then.
             last = len(reports) if self._guest.told_to_stop else count
             kept = reports if ended is None else reports[: max(0, last - 1)]
-            outcomes = [self._read(report) for report in kept]
+            outcomes = [self._read(report, self._limits.result_bytes) for report in kept]
             if ended is not None:
                 outcomes.append(ended)
         if self._fresh_rows:
@@ -136,13 +142,16 @@ class WasmSession(Session):
         }
         return json.dumps(settings).encode()
 
-    def _call(self, export: str, *arguments: bytes, limit: str) -> Outcome:
+    def _call(self, export: str, *arguments: bytes, limit: str, most: int | None = None) -> Outcome:
         answer = self._guest.call(export, *arguments, limit=limit, seed=self._seed_number)
-        return self._read(answer) if isinstance(answer, Report) else answer
+        return self._read(answer, most) if isinstance(answer, Report) else answer
 
-    def _read(self, report: Report) -> Outcome:
-        """Decodes a report. Anything that is not a well-formed one is a result that cannot be used."""
-        outcome = self._decode(report.text, report.usage)
+    def _read(self, report: Report, most: int | None) -> Outcome:
+        """Decodes a report. Anything that is not a well-formed one is a result that cannot be used.
+
+        A value of more bytes than `most` is none either; without it, the size of the whole report is what bounds it.
+        """
+        outcome = self._decode(report.text, report.usage, most)
         if report.output is None:
             return outcome
         stdout, stderr = (text.decode("utf-8", "backslashreplace") for text in report.output)
@@ -152,27 +161,38 @@ class WasmSession(Session):
             stderr=(outcome.stderr + stderr)[: self._limits.stderr_bytes],
         )
 
-    def _decode(self, answer: bytes, usage: Usage) -> Outcome:
+    def _decode(self, answer: bytes, usage: Usage, most: int | None) -> Outcome:
         if len(answer) > self._guest.most_report_bytes:
             return Invalid(message="the guest reported more than it may", usage=usage)
         try:
             report = _decode_report(answer)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return Invalid(message=f"the guest's report cannot be read: {error}"[:500], usage=usage)
-        stdout, stderr = report.stdout, report.stderr
+        stdout = _cut(report.stdout, self._limits.stdout_bytes)
+        stderr = _cut(report.stderr, self._limits.stderr_bytes)
+        message = report.message[:_MESSAGE_CHARACTERS]
         match report.kind:
             case "returned":
-                return Returned(value=bytes(report.value), stdout=stdout, stderr=stderr, usage=usage)
+                value = bytes(report.value)
+                if most is not None and len(value) > most:
+                    message = f"evaluate returned {len(value)} bytes of JSON; the limit is {most} (result_bytes)"
+                    return Invalid(message=message, stdout=stdout, stderr=stderr, usage=usage)
+                return Returned(value=value, stdout=stdout, stderr=stderr, usage=usage)
             case "raised":
                 return Raised(
-                    exception=report.type,
-                    message=report.message,
-                    traceback=report.traceback,
+                    exception=report.type[:_NAME_CHARACTERS],
+                    message=message,
+                    traceback=report.traceback[-_TRACEBACK_CHARACTERS:],
                     stdout=stdout,
                     stderr=stderr,
                     usage=usage,
                 )
             case "exceeded":
-                return Exceeded(limit="memory_bytes", message=report.message, stdout=stdout, stderr=stderr, usage=usage)
+                return Exceeded(limit="memory_bytes", message=message, stdout=stdout, stderr=stderr, usage=usage)
             case "invalid":
-                return Invalid(message=report.message, stdout=stdout, stderr=stderr, usage=usage)
+                return Invalid(message=message, stdout=stdout, stderr=stderr, usage=usage)
+
+
+def _cut(text: str, most_bytes: int) -> str:
+    """The text, as long as so many bytes and the note that there were more can be when they are spelled out."""
+    return text[: most_bytes * _ESCAPED_BYTE_CHARACTERS + _NOTE_CHARACTERS]
