@@ -75,9 +75,7 @@ def rows_of(nonces: list[str], canaries: Canaries) -> list[dict]:
 def run_behind(wall: Sandbox, attack: Attack, rows: list[dict], isolation: Isolation = Isolation.ROW) -> Ran:
     """Runs the three rows as a lane does: on a thread with plenty of stack."""
     program = Program(source=attack.module, filename="attack.py")
-    confinement = Confinement(
-        limits=limits_of(attack), isolation=isolation, seed=7, clock_start_ns=CLOCK_START_NS
-    )
+    confinement = Confinement(limits=limits_of(attack), isolation=isolation, seed=7, clock_start_ns=CLOCK_START_NS)
     ran: list[tuple[Outcome, float]] = []
 
     def work() -> None:
@@ -116,12 +114,19 @@ def assert_silent(canaries: Canaries, outcome: Outcome) -> None:
     assert not canaries.victim_dead
 
 
+def assert_nothing_of_ours(outcome: Outcome) -> None:
+    """A traceback holds the lines of the user's own file, and no path of the host or of the guest."""
+    if isinstance(outcome, Raised):
+        assert not [line for line in outcome.traceback.splitlines() if 'File "' in line and '"attack.py"' not in line]
+
+
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_no_attack_gets_through(wall, attack, canaries, nonces):
     ran = run_behind(wall, attack, rows_of(nonces, canaries))
     assert_kind(ran.attack, attack)
     assert ran.seconds < limits_of(attack).wall_seconds + GRACE_SECONDS
     assert_silent(canaries, ran.attack)
+    assert_nothing_of_ours(ran.attack)
     assert len(msgspec.json.encode(ran.attack)) < MOST_OUTCOME_BYTES
     assert nonces[0] not in repr(ran.attack)
     assert nonces[2] not in repr(ran.attack)

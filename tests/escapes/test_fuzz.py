@@ -98,7 +98,7 @@ REPORTS = damaged(
     as_json(
         st.fixed_dictionaries(
             {"kind": st.sampled_from(["returned", "raised", "exceeded", "invalid", "crashed", ""])},
-            optional={name: JSON for name in ("value", "type", "message", "traceback", "stdout", "stderr")},
+            optional=dict.fromkeys(("value", "type", "message", "traceback", "stdout", "stderr"), JSON),
         )
     )
 )

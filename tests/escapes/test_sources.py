@@ -107,7 +107,10 @@ def test_a_parser_bomb_is_defused_behind_the_wall(name):
     text, message = BOMBS[name]
     started = time.monotonic()
     with pytest.raises(EvaluatorError, match=message):
-        understand(Evaluator.from_source(text), sandbox("wasm").describe(text, Limits(load_seconds=2.0, memory_bytes=GUEST_BYTES)))
+        understand(
+            Evaluator.from_source(text),
+            sandbox("wasm").describe(text, Limits(load_seconds=2.0, memory_bytes=GUEST_BYTES)),
+        )
     assert time.monotonic() - started < 4
 
 

@@ -21,5 +21,10 @@ def outcome_of_trap(
         return Exceeded(limit="stack", message="the call stack is exhausted: recursion is too deep", usage=usage)
     if denial == EXIT:
         return Crashed(message="the code ended its own interpreter (os._exit or abort)", usage=usage)
-    cause = text.rpartition("Caused by:")[2].strip().splitlines() or ["unknown trap"]
-    return Crashed(message=f"the interpreter died: {(denial or cause[-1].strip())[:300]}", usage=usage)
+    return Crashed(message=f"the interpreter died: {(denial or _cause(text))[:300]}", usage=usage)
+
+
+def _cause(text: str) -> str:
+    """The line that names the trap, or else the first one of what wasmtime says caused it."""
+    lines = [line.strip() for line in text.rpartition("Caused by:")[2].splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if "wasm trap:" in line), lines[0] if lines else "unknown trap")

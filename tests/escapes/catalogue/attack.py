@@ -92,6 +92,7 @@ def honest(nonce):
         "drawn": random.Random(1).random(),
         "rounded": [math.floor(2.5), round(2.675, 2), sum([1, 2]), max(1, 3), sorted([2, 1])],
         "date": datetime.date(2024, 2, 29).isoformat(),
+        "clock": time.time() > 0,
         "bent": sorted(name for name in now if now[name] != WORLD[name]),
     }
 
@@ -159,6 +160,7 @@ def right_value(nonce: str) -> dict[str, Any]:
         "drawn": 0.13436424411240122,
         "rounded": [2, 2.67, 3, 3, [1, 2]],
         "date": "2024-02-29",
+        "clock": True,
         "bent": [],
     }
 

@@ -2,9 +2,9 @@
 
 import sys
 
-from catalogue.attack import Attack, ended_the_run, flooded_the_output, never_ended, returned_true, used_up_memory
 from unsandboxed import Unsandboxed
 
+from catalogue.attack import Attack, ended_the_run, flooded_the_output, never_ended, returned_true, used_up_memory
 from evalcell_sandboxes import Crashed, Exceeded, Raised, Returned
 
 _SHORT = {"wall_seconds": 0.3}
@@ -52,7 +52,6 @@ SPINS = (
     _spin("regex", "re.match('(a+)+$', 'a' * 40 + 'b')"),
     _spin("integer", "10 ** 10 ** 8"),
     _spin("integer-text", "sys.set_int_max_str_digits(0); str(7 ** 10 ** 7)"),
-    _spin("bytes-search", "(b'a' * 10**7 + b'b').count(b'a' * 5 * 10**6 + b'c') or [None for _ in iter(int, 1)]"),
     _spin("permutations", "import itertools; sum(1 for _ in itertools.permutations(range(20)))"),
     _spin("hash-collisions", "class Lie:\n    def __hash__(self): return 1\n    def __eq__(self, other): return False\n{Lie(): n for n in range(10**6)}"),
     _spin("difflib", "import difflib; difflib.SequenceMatcher(None, 'ab' * 10**5, 'ba' * 10**5, autojunk=False).ratio()"),
@@ -63,7 +62,7 @@ SPINS = (
     _spin("select", "import select; select.select([], [], [], 10**6)"),
     _spin("await", "import asyncio; asyncio.run(asyncio.sleep(10**6))"),
     _spin("profiler", "def again(*_):\n    while True: pass\nsys.setprofile(again)\nlen('')"),
-    _spin("import-lock", "import importlib._bootstrap as b\nsys.meta_path.insert(0, type('Hook', (), {'find_spec': staticmethod(lambda *a: [None for _ in iter(int, 1)])}))\nimport nothing_of_that_name"),
+    _spin("import", "sys.meta_path.insert(0, type('Hook', (), {'find_spec': staticmethod(lambda *a: [None for _ in iter(int, 1)])}))\nimport nothing_of_that_name"),
     # Standard input is at its end behind a wall; without one it may never come.
     Attack("wait-input", "input()", (Raised,), never_ended, ("EOFError",)),
     Attack("wait-stdin", "sys.stdin.read(); return 0", (Returned,), never_ended),

@@ -4,6 +4,8 @@ The author decides the score of the row that the code is given, so an attack may
 must not speak for another row, pass a fault of its own off as the machinery's, or have a value stored that is none.
 """
 
+from unsandboxed import Unsandboxed
+
 from catalogue.attack import (
     Attack,
     ended_the_run,
@@ -16,8 +18,6 @@ from catalogue.attack import (
     was_accepted,
     was_in_range,
 )
-from unsandboxed import Unsandboxed
-
 from evalcell_sandboxes import Crashed, Exceeded, Invalid, Raised, Returned
 
 
@@ -116,7 +116,7 @@ for name in ('capture', 'sys'):
 sys.stdout = sys.stderr = None
 return 0
 """, Returned, succeeded=spoiled_the_next_row),
-    _forge("at-load", "machinery()(loot['report']); return 0", Invalid, top="\nprint('{\"row\":2,\"result\":\"forged\"}')\n"),
+    _forge("at-load", "return 0", top="\nprint('{\"row\":2,\"result\":\"forged\"}')\n"),
 )  # fmt: skip
 
 _LIE = """

@@ -8,7 +8,6 @@ from catalogue.attack import (
     returned_true,
     touched_files,
 )
-
 from evalcell_sandboxes import Crashed, Raised, Returned
 
 # What a wall says of what it does not let through: it is forbidden, not there, or the function does not exist.
@@ -231,8 +230,6 @@ PROCESSES = (
     Attack("kill", "os.kill(loot['victim'], 9)", (Raised,), killed_the_victim, _ABSENT),
     Attack("kill-group", "os.killpg(os.getpgid(loot['victim']), 9)", (Raised,), killed_the_victim, _ABSENT),
     Attack("kill-pidfd", "import signal; signal.pidfd_send_signal(os.pidfd_open(loot['victim']), 9)", (Raised,), killed_the_victim, _ABSENT),
-    Attack("kill-ptrace", "import ctypes; ctypes.CDLL(None).ptrace(16, loot['victim'], 0, 0); os.kill(loot['victim'], 9)", (Raised,), killed_the_victim, _ABSENT),
-    Attack("namespace", "import ctypes; ctypes.CDLL(None).unshare(0x10000000); return True", (Raised,), returned_true, _ABSENT),
     Attack("signal-handler", "import signal; signal.signal(signal.SIGALRM, lambda *_: None); signal.setitimer(signal.ITIMER_REAL, 0.01); time.sleep(0.05); return True", (Raised,), returned_true, _ABSENT),
     Attack("raise-limits", "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (128, 256)); return True", (Raised,), returned_true, _ABSENT),
     Attack("terminal", "import fcntl, termios; fcntl.ioctl(0, termios.FIONREAD, b'1234'); return True", (Raised,), returned_true, _ABSENT),

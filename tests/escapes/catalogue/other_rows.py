@@ -5,7 +5,6 @@ something that the next honest row is computed with.
 """
 
 from catalogue.attack import Attack, saw_another_row, spoiled_the_next_row
-
 from evalcell_sandboxes import Crashed, Exceeded, Invalid, Raised, Returned
 
 _ANY = (Returned, Raised, Invalid, Exceeded, Crashed)
@@ -65,12 +64,6 @@ LOOKS = (
         "found += [vars(value) for module in found for value in list(module.values()) if hasattr(value, '__dict__')]\n"
         "return nonces_in(found + [globals()])",
     ),
-    _look(
-        "memory",
-        # A freed string often stands where the next one of its size is put.
-        "blocks = [bytearray(2**20) for _ in range(8)]\n"
-        "return nonces_in(b''.join(blocks).decode('latin-1')) + nonces_in(repr(gc.get_objects()))",
-    ),
 )  # fmt: skip
 
 FILES = (
@@ -91,7 +84,7 @@ BENDS = (
     _bend("len", "builtins.len = lambda thing: 42"),
     _bend("str", "builtins.str = lambda *a, **k: 'bent'"),
     _bend("repr", "builtins.repr = lambda thing: 'bent'"),
-    _bend("print", "builtins.print = lambda *a, **k: None; builtins.sorted = lambda *a, **k: []"),
+    _bend("sorted", "builtins.sorted = lambda *a, **k: []"),
     _bend("sum", "builtins.sum = builtins.max = lambda *a: -1"),
     _bend("open", "builtins.open = lambda *a, **k: 1 / 0"),
     _bend("import", "builtins.__import__ = lambda *a, **k: None"),
@@ -100,7 +93,7 @@ BENDS = (
     _bend("decimal", "decimal.getcontext().prec = 3"),
     _bend("math", "math.floor = lambda n: 0"),
     _bend("date", "datetime.date = type('date', (), {'isoformat': lambda s: 'bent', '__init__': lambda s, *a: None})"),
-    _bend("time", "time.time = time.sleep = lambda *a: 0.0; globals()['honest'] = lambda nonce: 'bent'"),
+    _bend("time", "time.time = lambda: 0.0"),
     _bend("own-function", "globals()['honest'] = lambda nonce: 'bent'"),
     _bend("own-code", "honest.__code__ = (lambda nonce: 'bent').__code__"),
     _bend("own-constants", "WORLD.clear(); WORLD.update(dict.fromkeys(world(), 'bent'))"),
