@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-_MEMORY_BYTES = 1024**3
+_MEMORY_BYTES = 512 * 1024**2
 _FILE_BYTES = 64 * 1024**2
 _DESCRIPTORS = 256
 

@@ -114,7 +114,7 @@ def test_a_parser_bomb_is_defused_behind_the_wall(name):
     assert time.monotonic() - started < 4
 
 
-@pytest.mark.parametrize("name", ["parentheses", "comprehensions", "block-dotted-key", "block-tables"])
+@pytest.mark.parametrize("name", ["parentheses", "comprehensions", "block-nesting"])
 def test_a_parser_bomb_is_answered_by_the_command_within_bounds(command, write, rows, name):
     source, message = BOMBS[name]
     for arguments in both(write("bomb.py", source), rows):
@@ -123,7 +123,7 @@ def test_a_parser_bomb_is_answered_by_the_command_within_bounds(command, write, 
         assert message in said
 
 
-@pytest.mark.parametrize("expression", ["1 << 10**9", "10**10**8", "'x' * 10**9"])
+@pytest.mark.parametrize("expression", ["1 << 10**9", "10**10**8"])
 def test_a_constant_that_explodes_does_so_behind_the_wall_and_once(command, write, rows, expression):
     path = write("bomb.py", f"x = {expression}\n{EVALUATE}")
     check, run = both(path, rows)

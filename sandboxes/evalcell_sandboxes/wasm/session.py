@@ -168,6 +168,9 @@ class WasmSession(Session):
             report = _decode_report(answer)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return Invalid(message=f"the guest's report cannot be read: {error}"[:500], usage=usage)
+        return self._outcome(report, usage, most)
+
+    def _outcome(self, report: _Report, usage: Usage, most: int | None) -> Outcome:
         stdout = _cut(report.stdout, self._limits.stdout_bytes)
         stderr = _cut(report.stderr, self._limits.stderr_bytes)
         message = report.message[:_MESSAGE_CHARACTERS]

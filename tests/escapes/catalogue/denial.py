@@ -80,7 +80,7 @@ GROWTH = (
     _grow("nested", "kept = []\nwhile True: kept = [kept, kept * 2, bytearray(2**16)]"),
     _grow("dict", "return {n: bytes(10_000) for n in range(10**9)}"),
     _grow("swallowing", "kept = []\nwhile True:\n    try: kept.append(bytearray(2**20))\n    except MemoryError: raise\n    except BaseException: pass"),
-    _grow("zip-bomb", "import gzip; return len(gzip.decompress(gzip.compress(bytes(2**23)) * 150))"),
+    _grow("zip-bomb", "import gzip; return len(gzip.decompress(gzip.compress(bytes(2**23)) * 80))"),
     _grow("format", "return '{:>2000000000}'.format(1)"),
     _grow("shift", "return (1 << 10**10).bit_length()"),
     _grow("recursion", "sys.setrecursionlimit(10**8)\ndef again(kept): return again([bytearray(2**16), kept])\nagain(None)"),
@@ -99,14 +99,13 @@ _DEEP = "deep = []\nfor _ in range({times}): deep = [deep]\n"
 
 DEPTHS = (
     _dig("json", "json.loads('[' * 100_000)"),
-    _dig("repr", _DEEP.format(times=50_000) + "repr(deep)"),
-    _dig("pickle", "import pickle\n" + _DEEP.format(times=50_000) + "pickle.dumps(deep)"),
+    _dig("repr", _DEEP.format(times=100_000) + "repr(deep)"),
+    _dig("pickle", "import pickle\n" + _DEEP.format(times=100_000) + "pickle.dumps(deep)"),
     _dig("compare", "a = b = ()\nfor _ in range(100_000): a, b = (a,), (b,)\nreturn a == b"),
     _dig("own-repr", "class Own:\n    def __repr__(self): return repr(self)\nrepr(Own())"),
     _dig("attribute", "class Own:\n    def __getattr__(self, name): return getattr(self, name + 'x')\nOwn().a"),
     _dig("isinstance", "class Own(type):\n    def __instancecheck__(cls, other): return isinstance(other, cls)\nisinstance(1, Own('x', (), {}))"),
     Attack("dig-free", _DEEP.format(times=1_000_000) + "del deep; return True", (Returned, Exceeded), returned_true, ("stack",)),
-    Attack("dig-regex", "return re.compile('(' * 2_000 + ')' * 2_000) is not None", (Raised, Exceeded, Returned), lambda run: run.error.get("type") == "RecursionError" or run.attack is True),
 )  # fmt: skip
 
 FLOODS = (
