@@ -93,3 +93,17 @@ def test_what_is_a_score_is_kept_and_decides_nothing_else(result_of):
         assert math.isfinite(record.score)
         assert record.score == KEPT[name][1]
         assert (record.evaluator, record.sandbox, record.error) == ("evaluator", "wasm", None), name
+
+
+def test_a_field_that_nobody_bound_is_not_in_the_sandbox(score):
+    source = (
+        "import gc, re, sys\n"
+        "def evaluate(output):\n"
+        "    frame, found = sys._getframe(), [repr(gc.get_objects())]\n"
+        "    while frame:\n"
+        "        found += [repr(dict(frame.f_locals)), repr(dict(frame.f_globals))]\n"
+        "        frame = frame.f_back\n"
+        "    return {'label': ' '.join(sorted(set(re.findall('nonce-[0-9]{4}', ''.join(found)))))}\n"
+    )
+    row = {"output": "nonce-1111", "reference": "nonce-2222", "id": "nonce-3333", "secret": {"a": ["nonce-4444"]}}
+    assert score(source, [row, row])[1].label == "nonce-1111"

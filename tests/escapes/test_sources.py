@@ -199,6 +199,23 @@ def test_what_is_no_file_is_refused_and_never_waited_for(command, rows, tmp_path
         assert "evaluator.py" in said
 
 
+def test_endless_output_of_many_rows_does_not_grow_the_host(command, write, rows):
+    source = "import os\ndef evaluate(output):\n    while True: print('x' * 10**6); os.write(2, b'y' * 10**5)\n"
+    data = rows([{"output": n} for n in range(4)])
+    code, said = command(
+        "run",
+        write("e.py", source),
+        "--data",
+        data,
+        *LIMITS,
+        "--limit",
+        "wall_seconds=0.3",
+        most_bytes=HOST_BYTES + GUEST_BYTES,
+    )
+    assert code == 1, said
+    assert "exceeded (wall_seconds) 4" in said
+
+
 LOADING = {
     "loop": ("while True: pass", Exceeded),
     "swallowing": ("while True:\n    try:\n        while True: pass\n    except BaseException: pass", Exceeded),
