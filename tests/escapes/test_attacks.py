@@ -144,6 +144,17 @@ def test_without_a_wall_the_same_attack_succeeds(attack, canaries, nonces, tmp_p
     assert attack.succeeded(run), run
 
 
+def test_code_that_attacks_nothing_does_not_pass_for_an_attack(canaries, nonces, tmp_path):
+    """The controls can fail: of two runs that did no harm, none counts as a success by both."""
+    runs = []
+    for number, body in enumerate(("return 'idle'", "raise ValueError('idle')")):
+        scratch = tmp_path / f"scratch{number}"
+        scratch.mkdir()
+        idle = Attack("idle", body, (Returned, Raised), lambda run: False)
+        runs.append(run_unsandboxed(idle.module, rows_of(nonces, canaries), canaries, scratch, endless=False))
+    assert [attack.name for attack in ATTACKS if all(attack.succeeded(run) for run in runs)] == []
+
+
 @pytest.mark.parametrize("attack", LOOKS, ids=lambda attack: attack.name)
 def test_where_rows_share_state_on_purpose_they_see_each_other(wall, attack, canaries, nonces):
     ran = run_behind(wall, attack, rows_of(nonces, canaries), Isolation.EVALUATOR)

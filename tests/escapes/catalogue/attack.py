@@ -1,6 +1,8 @@
 """What an attack is, and how one knows that it succeeded where there was no wall."""
 
+import contextlib
 import json
+import subprocess
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -181,7 +183,8 @@ def touched_files(run: Unsandboxed) -> bool:
 
 
 def killed_the_victim(run: Unsandboxed) -> bool:
-    run.canaries.victim.wait(10)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        run.canaries.victim.wait(1)
     return run.canaries.victim_dead
 
 

@@ -132,14 +132,14 @@ FLOODS = (
         "fill-disk",
         "with open(loot['target'], 'wb') as file:\n    while True: file.write(bytes(2**20))",
         (Raised,),
-        lambda run: run.canaries.target.stat().st_size > 32 * 1024**2,
+        lambda run: run.canaries.target.exists() and run.canaries.target.stat().st_size > 32 * 1024**2,
         ("PermissionError", "OSError", "FileNotFoundError"),
     ),
     Attack(
         "fill-directory",
         "os.mkdir(loot['target'])\nfor n in range(1_000): open(f\"{loot['target']}/{n}\", 'w').close()",
         (Raised,),
-        lambda run: len(list(run.canaries.target.iterdir())) == 1_000,
+        lambda run: len(list(run.canaries.target.glob("*"))) == 1_000,
         ("PermissionError", "OSError", "FileNotFoundError"),
     ),
     Attack(
@@ -151,24 +151,25 @@ FLOODS = (
     ),
     Attack(
         "threads-many",
-        "threads = [threading.Thread(target=time.sleep, args=(0.2,)) for _ in range(20)]\nfor thread in threads: thread.start()\nreturn threading.active_count() > 20",
+        "threads = [threading.Thread(target=time.sleep, args=(0.2,)) for _ in range(4)]\nfor thread in threads: thread.start()\nreturn threading.active_count() > 4",
         (Raised,),
         returned_true,
         ("RuntimeError",),
     ),
 )  # fmt: skip
 
-_CODE = "code = (lambda: 0).__code__\n"
+_CODE = "from opcode import opmap; code = (lambda: 0).__code__\n"
 
 CRASHES = (
     _crash("abort", "os.abort()"),
     _crash("fault", "import faulthandler; faulthandler._sigsegv()"),
     _crash("abort-signal", "import faulthandler; faulthandler._sigabrt()"),
     _crash("float-signal", "import faulthandler; faulthandler._sigfpe()", Crashed, Returned),
-    _crash("bytecode-constants", _CODE + "exec(code.replace(co_consts=(), co_code=bytes([100, 200, 100, 200, 83, 0])))", Crashed, Raised),
     _crash("bytecode-garbage", _CODE + "exec(code.replace(co_code=bytes(range(256)) * 4, co_stacksize=1))", Crashed, Raised, Exceeded),
-    _crash("bytecode-stack", _CODE + "exec(code.replace(co_code=bytes([1, 0] * 5_000), co_stacksize=1))", Crashed, Raised, Exceeded, Returned),
-    _crash("marshal", "import marshal\ncode = marshal.dumps(compile('def f(a, b):\\n    return [a, b, 1, (2, 3)]\\nf(1, 2)', 'x', 'exec'))\nfor at in range(len(code)):\n    for value in (0, 100, 255):\n        try: exec(marshal.loads(code[:at] + bytes([value]) + code[at + 1:]), {})\n        except Exception: pass\nos.abort()", Crashed, Exceeded),
+    _crash("bytecode-constant", _CODE + "exec(code.replace(co_consts=(), co_code=bytes([opmap['LOAD_CONST'], 200, opmap['RETURN_VALUE'], 0])))", Crashed, Raised),
+    _crash("bytecode-stack", _CODE + "exec(code.replace(co_code=bytes([opmap['POP_TOP'], 0] * 5_000), co_stacksize=1))", Crashed, Raised, Exceeded),
+    _crash("bytecode-local", _CODE + "exec(code.replace(co_code=bytes([opmap['LOAD_FAST'], 255, opmap['CALL'], 9] * 100)))", Crashed, Raised, Exceeded),
+    _crash("marshal", "import marshal\ncode = marshal.dumps(compile('def f(a, b):\\n    return [a, b, 1, (2, 3)]\\nf(1, 2)', 'x', 'exec'))\nfor at in range(len(code)):\n    for value in (0, 100, 255):\n        try: exec(marshal.loads(code[:at] + bytes([value]) + code[at + 1:]), {})\n        except Exception: pass", Crashed, Exceeded, Returned),
 )  # fmt: skip
 
 DENIAL = (*SPINS, *GROWTH, *DEPTHS, *FLOODS, *CRASHES)
