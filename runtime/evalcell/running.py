@@ -1,7 +1,7 @@
 """From an evaluator to an engine that is ready for rows: what every face of evalcell does first."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -34,8 +34,10 @@ def ready(
     seed: int = 0,
     id_path: str | None = None,
     progress: Progress = silent,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[Ready]:
-    """Parses and plans an evaluator. Executes nothing of it.
+    """Parses and plans an evaluator. Executes nothing of it. The first lane takes a while to start: `meanwhile` is
+    called then, for slow things that have to be done anyway.
 
     Raises:
         UsageError, EvaluatorError: It cannot be run, or not in this way.
@@ -45,6 +47,7 @@ def ready(
     parser = _prepare_parser(evaluator, progress)
     with Engine(lanes) as engine:
         description = engine.describe(evaluator.text, limits, parser)
+        meanwhile()
         _import_what_comes_next(evaluator)
         understood = understand(evaluator, description())
         planned = make_plan(understood, operator, started_ns=started_ns, seed=seed, id_path=id_path)
@@ -53,7 +56,7 @@ def ready(
 
 
 def _import_what_comes_next(evaluator: Evaluator) -> None:
-    """The first lane takes a while to start: a good time for slow imports, if it looks as if they were needed."""
+    """A good time for slow imports, if it looks as if they were needed."""
     if "# /// script" in evaluator.text:
         import evalcell.blocks  # noqa: F401
 

@@ -69,8 +69,16 @@ def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=4)
 
 
-def start(order: Order, *, progress: Progress = silent, warn: Callable[[str], None] = _warn) -> "Run":
+def start(
+    order: Order,
+    *,
+    progress: Progress = silent,
+    warn: Callable[[str], None] = _warn,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> "Run":
     """Opens both ends of the data, loads the program, and gives a run whose rows have not begun.
+
+    `progress` is told of slow steps, `warn` of what is probably a mistake; `meanwhile` is called while a lane starts.
 
     Raises:
         UsageError, EvaluatorError: It cannot be run, or not in this way.
@@ -95,6 +103,7 @@ def start(order: Order, *, progress: Progress = silent, warn: Callable[[str], No
                 seed=order.seed,
                 id_path=order.id_path,
                 progress=progress,
+                meanwhile=meanwhile,
             )
         )
         rows = _checked_against_first_row(dataset, prepared, warn)

@@ -99,7 +99,10 @@ def test_an_interrupt_at_any_moment_leaves_no_process_and_no_half_file(
         _wait_until_it_minds(process.pid, how)
         time.sleep(random.Random(attempt).random() * 1.2)
         process.send_signal(how)
-        _, err = process.communicate(timeout=30)
+        try:
+            _, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
         codes.add(process.returncode)
         assert process.returncode in (0, 130), err
         assert "Traceback" not in err
@@ -115,6 +118,35 @@ def test_an_interrupt_at_any_moment_leaves_no_process_and_no_half_file(
             time.sleep(0.05)
         assert _processes_with(marked_cache) == []
     assert 130 in codes
+
+
+def test_an_interrupt_that_strikes_where_exceptions_are_lost_still_ends_the_command(write, rows, tmp_path):
+    """As inside a finalizer: the exception is printed and forgotten, and the command would go on."""
+    lost = """
+import os, signal, weakref
+class Held: pass
+def strike():
+    held = Held()
+    weakref.finalize(held, os.kill, os.getpid(), signal.SIGTERM)
+    reference = weakref.ref(held, lambda _: [None for _ in range(10**5)])
+    del held
+import evalcell.cli.app
+from evalcell.cli import entry
+entry._PATIENCE_SECONDS = 1.0
+real = evalcell.cli.app.main
+def main():
+    strike()
+    return real()
+evalcell.cli.app.main = main
+entry.main()
+"""
+    source = "def evaluate(output):\n    while True: pass\n"
+    arguments = ["run", write("e.py", source), "--data", rows([{"output": 1}]), "--limit", "wall_seconds=60"]
+    done = subprocess.run(
+        [sys.executable, "-c", lost, *map(str, arguments)], capture_output=True, text=True, timeout=40, check=False
+    )
+    assert done.returncode == 130
+    assert "error: Interrupted." in done.stderr
 
 
 def _held() -> dict[str, int]:

@@ -50,6 +50,7 @@ def check(
             seed=flags.seed,
             id_path=flags.id_path,
             progress=screen.progress,
+            meanwhile=screen.get_ready,
         ) as prepared,
     ):
         report = describe(prepared)

@@ -8,6 +8,7 @@ from types import FrameType
 from typing import NoReturn
 
 INTERRUPTED = 130
+_PATIENCE_SECONDS = 5.0
 
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
@@ -34,7 +35,19 @@ def main() -> NoReturn:
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """SIGTERM ends a run as Ctrl-C does: lanes are killed, what was written is kept and named. Once is enough."""
+    """SIGTERM ends a run as Ctrl-C does: lanes are killed, what was written is kept and named. Once is enough.
+
+    An exception that strikes inside a finalizer or a weak reference's callback is lost, and one that strikes inside
+    the import machinery may leave a lock behind. So when it has not ended the command in time, the alarm does.
+    """
     for how in _INTERRUPTS:
         signal.signal(how, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, _give_up)
+    signal.setitimer(signal.ITIMER_REAL, _PATIENCE_SECONDS)
     raise KeyboardInterrupt
+
+
+def _give_up(_signal: int, _frame: FrameType | None) -> None:
+    """Lanes end with this process, and records that were written stay where they are."""
+    os.write(2, b"error: Interrupted.\n")
+    os._exit(INTERRUPTED)

@@ -63,7 +63,7 @@ def run(
     )
     with (
         Screen(quiet=flags.as_json) as screen,
-        start(order, progress=screen.progress, warn=screen.warn) as running,
+        start(order, progress=screen.progress, warn=screen.warn, meanwhile=screen.get_ready) as running,
     ):
         screen.start_rows()
         malformed = Malformed(screen)

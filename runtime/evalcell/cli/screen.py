@@ -1,7 +1,6 @@
 """What a person sees while a command works and when it is done. Progress goes to stderr, results to stdout."""
 
 import sys
-import threading
 from contextlib import AbstractContextManager
 from functools import cached_property
 from importlib import import_module
@@ -27,9 +26,11 @@ class Screen(AbstractContextManager["Screen"]):
         self._live_wanted = not quiet and sys.stderr.isatty()
         self._task: TaskID | None = None
         self._step = ""
-        if not quiet:
-            # Sure to be needed in the end, and the first lane takes longer to start than this takes to import.
-            threading.Thread(target=import_module, args=("evalcell.cli.report",), daemon=True).start()
+
+    def get_ready(self) -> None:
+        """Imports what is sure to be needed in the end. For when there is nothing else to do but wait."""
+        if not self._quiet:
+            import_module("evalcell.cli.report")
 
     @cached_property
     def _err(self) -> "Console":
