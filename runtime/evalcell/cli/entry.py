@@ -21,6 +21,7 @@ def main() -> NoReturn:
         from evalcell.cli.app import main as run_command
 
         code = run_command()
+        _ignore_interrupts()  # what is done is done, and the interpreter's own end would be cut short by them
     except KeyboardInterrupt:
         sys.stderr.write("error: Interrupted.\n")
         code = INTERRUPTED
@@ -40,11 +41,15 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     An exception that strikes inside a finalizer or a weak reference's callback is lost, and one that strikes inside
     the import machinery may leave a lock behind. So when it has not ended the command in time, the alarm does.
     """
-    for how in _INTERRUPTS:
-        signal.signal(how, signal.SIG_IGN)
+    _ignore_interrupts()
     signal.signal(signal.SIGALRM, _give_up)
     signal.setitimer(signal.ITIMER_REAL, _PATIENCE_SECONDS)
     raise KeyboardInterrupt
+
+
+def _ignore_interrupts() -> None:
+    for how in _INTERRUPTS:
+        signal.signal(how, signal.SIG_IGN)
 
 
 def _give_up(_signal: int, _frame: FrameType | None) -> None:
