@@ -26,71 +26,70 @@ class Records:
         self._delimiter = delimiter
         self._columns: list[str] = []
         self._pending = b""
-        self._lines: list[bytes] = []
-        self._in_quotes = False
-        self._line = 0
+        self._unfinished = bytearray()
+        self._line = 1
         self._index = 0
 
     def feed(self, chunk: bytes) -> Iterator[Row]:
         *lines, self._pending = (self._pending + chunk).split(b"\n")
-        yield from self._read(self._whole_records([line + b"\n" for line in lines]))
-        if len(self._pending) + sum(map(len, self._lines)) > MOST_BYTES:
+        yield from self._read([line + b"\n" for line in lines])
+        if len(self._pending) + len(self._unfinished) > MOST_BYTES:
             raise DatasetError(
-                f"The record on line {self._line + 1} of {self._name} is longer than {MOST_BYTES} bytes. "
+                f"The record on line {self._line} of {self._name} is longer than {MOST_BYTES} bytes. "
                 "Is there a quote that is never closed?"
             )
 
     def end(self) -> Iterator[Row]:
         if self._pending:
-            yield from self._read(self._whole_records([self._pending]))
-        if self._lines:
-            raise DatasetError(f"The record on line {self._line + 1} of {self._name} has a quote that is never closed.")
-        if not self._columns and self._line:
-            raise DatasetError(f"The dataset {self._name} has no header: its first line names the columns.")
-
-    def _whole_records(self, lines: list[bytes]) -> list[bytes]:
-        """The lines up to the end of the last whole record; what comes after it waits for more."""
-        if self._delimiter is None and lines:
-            self._delimiter = _delimiter_of(next((line for line in lines if line.strip()), b""))
-        opening = (self._delimiter or ",").encode() + b'"'
-        self._lines += lines
-        whole = 0
-        first = len(self._lines) - len(lines)
-        for number, line in enumerate(lines, start=first + 1):
-            if self._in_quotes or b'"' in line:
-                self._in_quotes = _ends_in_quotes(line, opening, inside=self._in_quotes)
-            if not self._in_quotes:
-                whole = number
-        taken, self._lines = self._lines[:whole], self._lines[whole:]
-        return taken
+            yield from self._read([self._pending])
+        if self._unfinished:
+            raise DatasetError(f"The record on line {self._line} of {self._name} has a quote that is never closed.")
 
     def _read(self, lines: list[bytes]) -> list[Row]:
+        records = self._whole_records(lines)
         # What is no UTF-8 becomes lone surrogates here, which no row can be encoded with: it fails alone.
-        text = [line.decode("utf-8", "surrogateescape") for line in lines]
+        texts = (record.decode("utf-8", "surrogateescape") for record in records)
+        cells = csv.reader(texts, delimiter=self._delimiter or ",")
         most_before = csv.field_size_limit(MOST_BYTES)  # the module keeps one limit for the whole process
         try:
-            return self._parse(text)
+            return [row for record in records if (row := self._parse(record, cells)) is not None]
         finally:
             csv.field_size_limit(most_before)
 
-    def _parse(self, lines: list[str]) -> list[Row]:
-        rows = []
-        reader = csv.reader(lines, delimiter=self._delimiter or ",")
-        before = self._line
-        while reader.line_num < len(lines):
-            line = before + reader.line_num + 1
-            try:
-                cells, problem = next(reader), ""
-            except csv.Error as error:
-                cells, problem = [], f"is not CSV: {error}"
-            if not self._columns and cells:
-                self._columns = self._header(cells, line)
-            elif cells or problem:
-                rows.append(self._row(line, cells, problem))
-        self._line = before + len(lines)
-        return rows
+    def _whole_records(self, lines: list[bytes]) -> list[bytes]:
+        """The records that the lines complete; what comes after them waits for more."""
+        if self._delimiter is None and lines:
+            self._delimiter = _delimiter_of(next((line for line in lines if line.strip()), b""))
+        opening = (self._delimiter or ",").encode() + b'"'
+        records = []
+        for line in lines:
+            inside = bool(self._unfinished)
+            if (inside or b'"' in line) and _ends_in_quotes(line, opening, inside=inside):
+                self._unfinished += line
+            elif inside:
+                records.append(bytes(self._unfinished) + line)
+                self._unfinished.clear()
+            else:
+                records.append(line)
+        return records
 
-    def _header(self, cells: list[str], line: int) -> list[str]:
+    def _parse(self, record: bytes, parsed: Iterator[list[str]]) -> Row | None:
+        """The row of a record, which is the next to be parsed; None for a blank line and for the header."""
+        line, self._line = self._line, self._line + record.count(b"\n")
+        try:
+            cells, problem = next(parsed), ""
+        except csv.Error as error:
+            cells, problem = [], f"is not CSV: {error}"
+        if not cells and not problem:
+            return None
+        if not self._columns:
+            self._columns = self._header(cells, line, problem)
+            return None
+        return self._row(line, cells, problem)
+
+    def _header(self, cells: list[str], line: int, problem: str) -> list[str]:
+        if problem:
+            raise DatasetError(f"The header on line {line} of {self._name} {problem}.")
         if not all(cell.strip() for cell in cells):
             raise DatasetError(f"The header on line {line} of {self._name} has a column without a name.")
         twice = next((cell for cell in cells if cells.count(cell) > 1), None)

@@ -11,6 +11,13 @@ class Extent:
         self._rows = [0]
         self._positions = [0]
 
+    @classmethod
+    def of_rows(cls, count: int) -> "Extent":
+        """For a dataset of which it is known how many rows it has."""
+        extent = cls(count)
+        extent.mark(count, count)
+        return extent
+
     def mark(self, rows: int, position: int) -> None:
         """Says that the first so many rows end at that position."""
         if rows > self._rows[-1]:

@@ -86,16 +86,13 @@ class Dataset(Iterator[Row | None]):
     def _read_parquet(self, stream: Stream, head: bytes) -> Iterator[Row | None]:
         if not head.startswith(PARQUET_MAGIC):
             raise DatasetError(f"The dataset {stream.name} is not a Parquet file.")
-        with tempfile.TemporaryFile() as spool:
-            file = _seekable(stream)
-            if file is None:
-                yield from _copy(stream, spool)
-                file = spool
-            with file:
-                parquet = Parquet(file, stream.name)
-                self._extent = Extent(parquet.count)
-                self._extent.mark(parquet.count, parquet.count)
-                yield from parquet.rows()
+        own = _seekable(stream)
+        with own or tempfile.TemporaryFile() as file:
+            if own is None:
+                yield from _copy(stream, file)
+            parquet = Parquet(file, stream.name)
+            self._extent = Extent.of_rows(parquet.count)
+            yield from parquet.rows()
 
 
 def _until_error(rows: Iterator[Row]) -> tuple[list[Row], DatasetError | None]:
@@ -176,11 +173,7 @@ def in_memory(rows: object) -> Dataset:
     Raises:
         DatasetError: It is neither.
     """
-    count = len(rows) if isinstance(rows, Sized) else None
-    extent = None
-    if count is not None:
-        extent = Extent(count)
-        extent.mark(count, count)
+    extent = Extent.of_rows(len(rows)) if isinstance(rows, Sized) else None
     if hasattr(rows, "__arrow_c_stream__"):
         return Dataset(stream_rows(rows, f"a {type(rows).__name__}"), extent)
     if isinstance(rows, Mapping | bytes) or not isinstance(rows, Iterable):
