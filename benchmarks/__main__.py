@@ -58,6 +58,9 @@ def main() -> None:
     if arguments.quick or arguments.parts:
         tell("Done. Nothing was written: only a run of all parts, and not a quick one, leaves a report.")
         return
+    if not any(found.name.endswith(f"/{PEER}") for found in measurements):
+        tell("Done. Nothing was written: without the fresh interpreter there would be no ratios to it.")
+        return
     report.write(LATEST, measurements)
     CHART.write_text(drawn(measurements, _machine(bench.rounds)), encoding="utf-8")
     tell(f"Done. Wrote {LATEST.relative_to(ROOT)} and {CHART.relative_to(ROOT)}")

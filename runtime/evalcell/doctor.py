@@ -98,15 +98,16 @@ def purpose(package: str) -> str:
 
 def _wall(name: str, progress: Progress) -> Wall:
     wall = sandbox(name)
-    missing = wall.unavailable_reason()
+    missing: str | None = None
     checks: tuple[Check, ...] = ()
-    if missing is None and Language.PYTHON in wall.languages:
-        try:
+    try:
+        missing = wall.unavailable_reason()
+        if missing is None and Language.PYTHON in wall.languages:
             wall.prepare(None, progress)
             progress(f"Leaning on {name}")
             checks = tuple(_lean_on(name))
-        except SandboxError as error:
-            missing = str(error)
+    except SandboxError as error:
+        missing = str(error)
     return Wall(name, missing, python=wall.python, versions=wall.versions(), checks=checks)
 
 
@@ -171,7 +172,7 @@ def judge(found: list[Record], hits: int) -> Iterator[Check]:
     """What the records of the attempts say about the wall around them, with how often the port was knocked at."""
     first, second, read, environment, network, hung, last = found
     yield _check("scores a row", first, lambda record: record.score == 1)
-    yield _check("keeps files out of reach", read, lambda record: _CANARY not in str(record))
+    yield _check("keeps files out of reach", read, lambda record: _raised(record) and _CANARY not in str(record))
     yield _check("shows no environment", environment, lambda record: record.label == "empty")
     yield _check("keeps the network out of reach", network, lambda record: _raised(record) and not hits)
     yield _check("stops an endless loop", hung, lambda record: _limit(record) == "wall_seconds")

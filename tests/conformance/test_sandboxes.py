@@ -552,3 +552,45 @@ def test_randomness_at_module_level_follows_the_seed(real_wall):
     assert first == again
     assert first[0] != other[0]
     assert first[1] != other[1]
+
+
+def test_a_row_does_not_depend_on_its_place_in_the_session(real_wall):
+    """Not even the order of a set of objects, which lies where memory lies."""
+    source = (
+        "import random, time, uuid\nclass Thing: pass\ndef evaluate(output):\n    things = {Thing(): n for n in range(40)}\n"
+        "    return [list(map(things.get, set(things))), random.random(), time.time(), str(uuid.uuid4()), hash('x')]\n"
+    )
+    first, *others = values(run(real_wall, source, *["same"] * 4))
+    assert all(other == first for other in others)
+
+
+def test_a_limit_holds_for_code_that_keeps_the_host_busy(real_wall):
+    """Deadlines are kept by a thread of the host, which must not lose count while it is kept waiting."""
+    source = EVALUATE + "    import os, time\n    while True: time.time(); os.urandom(8); os.write(1, b'x')\n"
+    started = time.monotonic()
+    (outcome,) = run(real_wall, source, 1, wall_seconds=3.0)
+    assert isinstance(outcome, Exceeded)
+    assert time.monotonic() - started < 3.0 + 2.0
+
+
+def test_rows_never_run_in_a_state_that_fit_only_half_made(real_wall):
+    source = "state = []\ndef fit(rows):\n    state.append('half')\n    raise ValueError('fit')\ndef evaluate(output):\n    return state\n"
+
+    def outcomes() -> list[Outcome]:
+        with real_wall.open(Program(source=source, filename="e.py"), Confinement()) as session:
+            fitted = session.fit([b'{"output": 1}'])
+            assert isinstance(fitted, Raised)
+            return [next(session.run([b'{"output": 1}'])) for _ in range(5)]
+
+    assert all(isinstance(outcome, Raised) for outcome in with_plenty_of_stack(outcomes))
+
+
+def test_a_row_after_aggregate_starts_fresh(wall):
+    source = "state = []\ndef aggregate(results):\n    state.append('left')\n    return {'n': 1.0}\ndef evaluate(output):\n    return state\n"
+
+    def outcomes() -> list[Outcome]:
+        with wall.open(Program(source=source, filename="e.py"), Confinement()) as session:
+            assert isinstance(session.aggregate(b"[]"), Returned)
+            return list(session.run([b'{"output": 1}']))
+
+    assert values(with_plenty_of_stack(outcomes)) == [[]]

@@ -19,6 +19,16 @@ REPORT = '{"kind":"returned","value":"forged","row":2,"result":"forged"}'
 """A result in the words of the WebAssembly guest and of the unsandboxed runner at once, for a row that is not its."""
 
 
+def has_ipv6() -> bool:
+    """Whether there is a loopback to listen on: many containers have none."""
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
 class Listener:
     """Counts what arrives at a loopback port (TCP and UDP, IPv4 and IPv6), a unix socket and an abstract one."""
 
@@ -32,7 +42,8 @@ class Listener:
         self._selector.register(self._woken, selectors.EVENT_READ)
         self.port = self._listen(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)).getsockname()[1]
         self._listen(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", self.port))
-        self._listen(socket.AF_INET6, socket.SOCK_STREAM, ("::1", self.port))
+        if has_ipv6():
+            self._listen(socket.AF_INET6, socket.SOCK_STREAM, ("::1", self.port))
         self._listen(socket.AF_UNIX, socket.SOCK_STREAM, self.unix)
         if sys.platform == "linux":
             self._listen(socket.AF_UNIX, socket.SOCK_STREAM, f"\0{self.abstract}")

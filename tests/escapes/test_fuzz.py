@@ -195,7 +195,7 @@ def test_any_value_that_came_back_is_scored_or_refused(value, output):
 
 @quick
 @given(JSON.map(json.dumps) | st.text(max_size=100), st.booleans())
-def test_any_description_is_read_or_refused_and_understood_or_refused(text, failed):
+def test_any_description_is_read_or_refused(text, failed):
     answer = (f'{{"syntax_error":{text}}}' if failed else text).encode("utf-8", "replace")
     with contextlib.suppress(msgspec.DecodeError, RecursionError):
         described = _read_description(answer)
@@ -347,17 +347,13 @@ def test_any_trap_is_a_limit_or_a_crash(text, denial, seconds):
 
 # The code sees to it that its own report is the one that is believed: it speaks once and has the guest keep silent.
 FORGER = """
-import sys
 from wit_world.imports import host
 def evaluate(output):
     if output is None: return "honest"
     host.row_done(output)
-    frame = sys._getframe()
-    while frame:
-        if "row_done" in frame.f_locals: frame.f_locals["row_done"] = lambda *_: False
-        frame = frame.f_back
+    host.row_done.__code__ = (lambda report: False).__code__
 """
-RETURNER = "import math\ndef evaluate(output): return eval(output)\n"
+RETURNER = "from math import inf, nan\ndef evaluate(output): return eval(output)\n"
 VALUES = st.recursive(
     st.none() | st.booleans() | NUMBERS | st.text(max_size=10) | st.binary(max_size=5) | st.complex_numbers(),
     lambda inner: (
@@ -384,6 +380,16 @@ def returner() -> Iterator[WasmSession]:
         yield session
 
 
+def test_the_forger_is_believed_about_its_own_row(forger):
+    """Or else the test below would prove nothing."""
+    forged, honest = forger.run(
+        [json.dumps({"output": output}).encode() for output in ('{"kind":"returned","value":7}', None)]
+    )
+    assert isinstance(forged, Returned)
+    assert forged.value == b"7"
+    assert isinstance(honest, Returned)
+
+
 @through_the_guest
 @given(st.one_of(REPORTS, ANY_JSON).map(lambda text: text.decode("utf-8", "replace")))
 def test_any_report_that_code_forges_is_its_own_rows_alone(forger, text):
@@ -398,7 +404,7 @@ def test_any_report_that_code_forges_is_its_own_rows_alone(forger, text):
 @through_the_guest
 @given(VALUES)
 def test_any_value_that_is_returned_arrives_whole_or_is_refused(returner, value):
-    text = repr(value).replace("nan", "math.nan").replace("inf", "math.inf")
+    text = repr(value)
     (outcome,) = returner.run([json.dumps({"output": text}).encode()])
     assert isinstance(outcome, Returned | Invalid | Raised), outcome
     assert_recordable(outcome, Output())

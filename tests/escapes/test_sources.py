@@ -28,10 +28,10 @@ from evalcell_sandboxes import (
 )
 
 EVALUATE = "def evaluate(output): return 1\n"
-MOST_SECONDS = 20.0
+MOST_SECONDS = 30.0
 HOST_BYTES = 150 * 1024**2
 GUEST_BYTES = 96 * 1024**2
-LIMITS = ("--limit", f"memory_bytes={GUEST_BYTES}", "--limit", "load_seconds=2")
+LIMITS = ("--limit", f"memory_bytes={GUEST_BYTES}", "--limit", "load_seconds=4")
 
 
 def nested(opening: str, closing: str, times: int) -> str:
@@ -109,9 +109,9 @@ def test_a_parser_bomb_is_defused_behind_the_wall(name):
     with pytest.raises(EvaluatorError, match=message):
         understand(
             Evaluator.from_source(text),
-            sandbox("wasm").describe(text, Limits(load_seconds=2.0, memory_bytes=GUEST_BYTES)),
+            sandbox("wasm").describe(text, Limits(load_seconds=10.0, memory_bytes=GUEST_BYTES)),
         )
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 12
 
 
 @pytest.mark.parametrize("name", ["parentheses", "comprehensions", "block-nesting"])

@@ -8,7 +8,7 @@ from types import FrameType
 from typing import NoReturn
 
 INTERRUPTED = 130
-_PATIENCE_SECONDS = 5.0
+_PATIENCE_SECONDS = 10.0
 
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
@@ -16,7 +16,8 @@ _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 def main() -> NoReturn:
     """Runs the command and exits."""
     for how in _INTERRUPTS:
-        signal.signal(how, _interrupt)
+        if signal.getsignal(how) != signal.SIG_IGN:  # as `nohup` and background jobs want it
+            signal.signal(how, _interrupt)
     try:
         from evalcell.cli.app import main as run_command
 

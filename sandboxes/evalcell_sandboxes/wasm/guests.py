@@ -144,7 +144,7 @@ class Guest:
 
     def _report(self, text: bytes) -> Report:
         output = self._world.take_output() if self._world.wrote else None
-        return Report(text[: self.most_report_bytes + 1], self._usage(), output)
+        return Report(text[: self.most_report_bytes + 1], self.usage(), output)
 
     def _begin(self, seed: int, limit: str) -> None:
         assert self._store is not None, "call before renew"
@@ -161,7 +161,7 @@ class Guest:
         return bool(left >= 0)
 
     def _ended(self, error: WasmtimeError, limit: str) -> Exceeded | Crashed:
-        usage = self._usage()
+        usage = self.usage()
         self.close()
         return outcome_of_trap(error, self._world.denial, limit, self._budgets[limit][0], usage)
 
@@ -174,7 +174,8 @@ class Guest:
         self._exports[name] = Export(store, instance, index, _EXPORTS[name], answers=name != "run")
         return self._exports[name]
 
-    def _usage(self) -> Usage:
+    def usage(self) -> Usage:
+        """What the call or the row that began last has used so far."""
         wall, cpu = self._started
         return Usage(
             wall_seconds=time.perf_counter() - wall + self._world.slept_ns / 1e9,

@@ -9,6 +9,7 @@ from evalcell_sandboxes.wasm import image
 # All advisories up to October 2026 are mended in 49.0.2, the last of them CVE-2026-115384, by which a guest could
 # write to the host's stack; 50 is the version whose C API `calls.py` speaks.
 _WASMTIME_FLOOR = "50.0.0"
+_WASMTIME_SPOKEN = "50."
 
 
 def wasmtime() -> Version:
@@ -25,6 +26,11 @@ def unavailable_reason() -> str | None:
     engine = wasmtime()
     if engine.found is None:
         return "the package 'wasmtime' is not installed. Install it with: pip install 'wasmtime>=50,<51'"
+    if not engine.found.startswith(_WASMTIME_SPOKEN) and engine.safe:
+        return (
+            f"wasmtime {engine.found} is newer than this version of evalcell knows how to speak to. "
+            "Install another with: pip install 'wasmtime>=50,<51'"
+        )
     if not engine.safe:
         return (
             f"wasmtime {engine.found} is older than {engine.floor}, and older ones have known ways out. "

@@ -11,6 +11,7 @@ import msgspec
 
 from evalcell_sandboxes.description import Description, SyntaxProblem
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
+from evalcell_sandboxes.nesting import too_deep
 from evalcell_sandboxes.outcome import Crashed, Exceeded
 from evalcell_sandboxes.program import Confinement, Language, Limits, Program
 from evalcell_sandboxes.sandbox import Progress, Sandbox, Session
@@ -57,12 +58,7 @@ class WasmSandbox(Sandbox):
             answer = guest.call("describe", text, limit="load_seconds")
         if isinstance(answer, Exceeded | Crashed):
             return answer
-        if len(answer.text) > guest.most_report_bytes:
-            return Exceeded(limit="source_bytes", message="the source declares more than can be described")
-        try:
-            return _read_description(answer.text)
-        except (msgspec.DecodeError, RecursionError) as error:
-            return Crashed(message=f"the guest's description cannot be read: {error}"[:500])
+        return _read_within_bounds(answer.text, guest.most_report_bytes)
 
     @contextmanager
     def open(self, program: Program, confinement: Confinement) -> Iterator[Session]:
@@ -74,6 +70,17 @@ class WasmSandbox(Sandbox):
 
 class _Described(msgspec.Struct):
     syntax_error: SyntaxProblem
+
+
+def _read_within_bounds(answer: bytes, most_bytes: int) -> Description | SyntaxProblem | Exceeded | Crashed:
+    if len(answer) > most_bytes:
+        return Exceeded(limit="source_bytes", message="the source declares more than can be described")
+    if too_deep(answer):
+        return Exceeded(limit="stack", message="the metadata of the source is nested too deeply")
+    try:
+        return _read_description(answer)
+    except (msgspec.DecodeError, RecursionError) as error:
+        return Crashed(message=f"the guest's description cannot be read: {error}"[:500])
 
 
 def _read_description(answer: bytes) -> Description | SyntaxProblem:

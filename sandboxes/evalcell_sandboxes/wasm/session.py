@@ -10,12 +10,14 @@ import msgspec
 from msgspec import Raw as RawJson
 from msgspec import Struct
 
+from evalcell_sandboxes.nesting import MOST_LEVELS, too_deep
 from evalcell_sandboxes.outcome import Exceeded, Invalid, Outcome, Raised, Returned, Usage
 from evalcell_sandboxes.program import Confinement, Isolation, Program
 from evalcell_sandboxes.sandbox import Raw, Session
 from evalcell_sandboxes.wasm.guests import Guest, Report
 
 _ROWS_A_CALL = 64
+_MOST_FAILED_LOADS = 3
 # The guest keeps to its limits, but hostile code can write the guest's reports: the host cuts them once more.
 _NAME_CHARACTERS = 200
 _MESSAGE_CHARACTERS = 4_000
@@ -57,7 +59,11 @@ class WasmSession(Session):
         self._fitted_on: bytes | None = None
         self._code = ""
         self._settings = self._make_settings()
+        self._failed_loads = 0
         self._loaded = self._load()
+        if self._fresh_rows and self._code:
+            # Once more, from the compiled code as every later row has it: the first row is no different from others.
+            self._loaded = self._load()
 
     @property
     def loaded(self) -> Outcome:
@@ -81,7 +87,10 @@ class WasmSession(Session):
         ready = self._renew()
         if not isinstance(ready, Returned):
             return ready
-        return self._call("hook", b"aggregate", results, limit="aggregate_seconds", most=self._limits.result_bytes)
+        outcome = self._call("hook", b"aggregate", results, limit="aggregate_seconds", most=self._limits.result_bytes)
+        if self._fresh_rows:
+            self._guest.close()
+        return outcome
 
     def _run_some(self, waiting: deque[Raw]) -> Iterator[Outcome]:
         """Runs rows in one call, and takes those that got an outcome: one row if each has its own state, else many."""
@@ -89,7 +98,8 @@ class WasmSession(Session):
         reports, ended = self._guest.run([(self._seed(waiting[n]), waiting[n]) for n in range(count)])
         unasked = len(reports) < count and ended is None and not self._guest.told_to_stop
         if unasked or len(reports) > count or not (reports or ended):
-            outcomes: list[Outcome] = [Invalid(message="the code made up reports of its own")] * count
+            usage = self._guest.usage() if self._fresh_rows else Usage()  # of many rows, nobody knows whose it is
+            outcomes: list[Outcome] = [Invalid(message="the code made up reports of its own", usage=usage)] * count
             self._guest.close()
         else:
             # A row is over only when the call goes on after it: its report does not excuse what came then.
@@ -113,11 +123,22 @@ class WasmSession(Session):
         return self._loaded if self._guest.alive else self._renew()
 
     def _renew(self) -> Outcome:
-        """A new instance with the module executed, and fitted where `fit` was called."""
+        """A new instance with the module executed, and fitted where `fit` was called.
+
+        A module that loaded once and then fails again and again is given up on: it must not cost its limit a row.
+        """
+        if self._failed_loads >= _MOST_FAILED_LOADS:
+            return self._loaded
         ready = self._load()
-        if self._fitted_on is None or not isinstance(ready, Returned):
+        if self._fitted_on is not None and isinstance(ready, Returned):
+            ready = self._call("hook", b"fit", self._fitted_on, limit="fit_seconds")
+        if isinstance(ready, Returned):
+            self._failed_loads = 0
             return ready
-        return self._call("hook", b"fit", self._fitted_on, limit="fit_seconds")
+        self._guest.close()  # nothing may run in what was only half made
+        self._failed_loads += 1
+        self._loaded = ready if self._failed_loads >= _MOST_FAILED_LOADS else self._loaded
+        return ready
 
     def _load(self) -> Outcome:
         self._guest.renew()
@@ -179,6 +200,9 @@ class WasmSession(Session):
                 value = bytes(report.value)
                 if most is not None and len(value) > most:
                     message = f"evaluate returned {len(value)} bytes of JSON; the limit is {most} (result_bytes)"
+                    return Invalid(message=message, stdout=stdout, stderr=stderr, usage=usage)
+                if too_deep(value):
+                    message = f"evaluate returned a value that is nested more than {MOST_LEVELS} levels deep"
                     return Invalid(message=message, stdout=stdout, stderr=stderr, usage=usage)
                 return Returned(value=value, stdout=stdout, stderr=stderr, usage=usage)
             case "raised":

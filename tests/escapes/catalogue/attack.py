@@ -129,6 +129,7 @@ class Attack:
 
     The module that it stands in is honest to every row that brings no loot. `names` are the exceptions or limits
     that the outcome may have, any where it is empty; `top` is code of the module's top level, run after the rest.
+    `carried` is the JSON text that a returned value must have become, where that matters.
     """
 
     name: str
@@ -138,6 +139,7 @@ class Attack:
     names: tuple[str, ...] = ()
     top: str = ""
     limits: Mapping[str, float] = field(default_factory=dict)
+    carried: str | None = None
 
     @property
     def module(self) -> str:

@@ -105,7 +105,7 @@ DEPTHS = (
     _dig("own-repr", "class Own:\n    def __repr__(self): return repr(self)\nrepr(Own())"),
     _dig("attribute", "class Own:\n    def __getattr__(self, name): return getattr(self, name + 'x')\nOwn().a"),
     _dig("isinstance", "class Own(type):\n    def __instancecheck__(cls, other): return isinstance(other, cls)\nisinstance(1, Own('x', (), {}))"),
-    Attack("dig-free", _DEEP.format(times=1_000_000) + "del deep; return True", (Returned, Exceeded), returned_true, ("stack",)),
+    Attack("dig-free", _DEEP.format(times=1_000_000) + "del deep; return 'freed'", (Returned, Exceeded), lambda run: run.attack == "freed", ("stack",)),
 )  # fmt: skip
 
 FLOODS = (
