@@ -7,12 +7,14 @@ with evalcell.run("judge.py", "rows.jsonl") as run:
         print(record.id, record.score)
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 from evalcell.version import __version__
 
+# Nothing else is imported here: `python -m evalcell` has the current directory in front of the standard library until
+# `__main__` takes it away, and an evaluator may be called `typing.py`.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from evalcell.api import AsyncRun, arun, run
     from evalcell.errors import DatasetError, EvalcellError, EvaluatorError, OutputError, UsageError
     from evalcell.evaluator import Evaluator
@@ -46,8 +48,8 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     home = next((module for module, names in _HOMES.items() if name in names), None)
     if home is None:
         raise AttributeError(f"module 'evalcell' has no attribute {name!r}")
-    return getattr(import_module(f"evalcell.{home}"), name)
+    return getattr(__import__(f"evalcell.{home}", fromlist=[name]), name)

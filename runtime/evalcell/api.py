@@ -1,4 +1,4 @@
-"""evalcell from Python: start a run, take its records, or cancel it. The command line does the same things."""
+"""evalcell from Python: start a run, take its records, or cancel it. `evalcell run` does the same things."""
 
 import asyncio
 import os
@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mappin
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+import msgspec
 
 from evalcell.datasets import Format
 from evalcell.errors import UsageError
@@ -14,17 +16,25 @@ from evalcell.evaluator import Evaluator
 from evalcell.records import Record
 from evalcell.running import cores, parsing_limits
 from evalcell.runs import Order, Run, RunProgress, start
-from evalcell.settings import Operator
+from evalcell.settings import MOST_SEEDS, Operator
 from evalcell_sandboxes import Isolation
 
 _Path = str | os.PathLike[str]
+
+
+class ArrowStream(Protocol):
+    """A table or data frame of pyarrow, polars or pandas."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any: ...
+
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
 def run(
     evaluator: Evaluator | _Path,
-    data: _Path | Iterable[Mapping[str, Any]] | object,
+    data: _Path | Iterable[Mapping[str, Any]] | ArrowStream,
     *,
     bind: Mapping[str, str] | None = None,
     set: Mapping[str, Any] | None = None,  # noqa: A002 - the flag's own name
@@ -66,11 +76,11 @@ def run(
         SandboxUnavailable: The sandbox it needs is not to be had here.
     """
     operator = Operator(
-        limits=dict(limits or {}),
+        limits=_mapping(limits, "limits", int | float),
         isolation=None if isolation is None else _one_of(Isolation, isolation, "isolation"),
-        sandbox=sandbox,
-        bind=dict(bind or {}),
-        set=dict(set or {}),
+        sandbox=_text(sandbox, "sandbox"),
+        bind=_mapping(bind, "bind", str),
+        set=_values(set),
     )
     if not isinstance(evaluator, Evaluator):
         evaluator = Evaluator.from_file(evaluator, parsing_limits(operator))
@@ -84,8 +94,8 @@ def run(
             out=None if out is None else os.fspath(out),
             strict=strict,
             lanes=_positive(workers, "workers") or cores(),
-            seed=seed,
-            id_path=id,
+            seed=_seed(seed),
+            id_path=_text(id, "id"),
         )
     )
 
@@ -99,9 +109,42 @@ def _one_of(kind: Any, value: str, name: str) -> Any:
 
 
 def _positive(value: int | None, name: str) -> int | None:
-    if value is not None and value < 1:
-        raise UsageError(f"{name} must be at least 1, not {value!r}.")
+    if value is not None and (not isinstance(value, int) or value < 1):
+        raise UsageError(f"{name} is a whole number from 1 on, not {value!r}.")
     return value
+
+
+def _seed(value: int) -> int:
+    if not isinstance(value, int) or not 0 <= value < MOST_SEEDS:
+        raise UsageError(f"seed is a whole number from 0 to {MOST_SEEDS - 1}, not {value!r}.")
+    return value
+
+
+def _text(value: str | None, name: str) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise UsageError(f"{name} is text, not {value!r}.")
+    return value
+
+
+def _mapping(values: Mapping[str, _T] | None, name: str, kind: Any) -> dict[str, _T]:
+    """A copy of the mapping, whose keys are text and whose values are of that kind."""
+    if values is not None and not isinstance(values, Mapping):
+        raise UsageError(f"{name} is a dict, not {values!r}.")
+    for key, value in (values or {}).items():
+        if not isinstance(key, str) or not isinstance(value, kind):
+            raise UsageError(f"{name} holds {key!r}: {value!r}, which makes no sense there.")
+    return dict(values or {})
+
+
+def _values(values: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Literals as a row could hold them."""
+    checked = _mapping(values, "set", object)
+    try:
+        msgspec.msgpack.encode(checked)
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(checked))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise UsageError(f"set holds a value that JSON cannot: {error}.") from None
+    return plain
 
 
 class AsyncRun(AbstractAsyncContextManager["AsyncRun"]):
@@ -113,14 +156,15 @@ class AsyncRun(AbstractAsyncContextManager["AsyncRun"]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._run.cancel()
-        await asyncio.to_thread(self._run.__exit__, kind, error, trace)
+        await asyncio.shield(asyncio.to_thread(self._run.__exit__, kind, error, trace))
 
     async def results(self) -> AsyncIterator[Record]:
         """The records that have not been taken yet; see `Run.results`. Cancelling the task cancels the run."""
         while some := await self._step(self._run.next_results):
             for record in some:
                 yield record
+                if self._run.progress().state == "cancelled":
+                    return
 
     async def wait(self) -> dict[str, Any]:
         """Runs to the end, keeping no record, and gives the summary."""
@@ -158,6 +202,11 @@ class AsyncRun(AbstractAsyncContextManager["AsyncRun"]):
             raise
 
 
+def _cancel_what_started(starting: "asyncio.Future[Run]") -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().cancel()
+
+
 def _on_a_thread(run: Callable[_P, Run]) -> Callable[_P, Coroutine[Any, Any, AsyncRun]]:
     @wraps(run)
     async def arun(*args: _P.args, **kwargs: _P.kwargs) -> AsyncRun:
@@ -166,7 +215,7 @@ def _on_a_thread(run: Callable[_P, Run]) -> Callable[_P, Coroutine[Any, Any, Asy
             return AsyncRun(await asyncio.shield(starting))
         except asyncio.CancelledError:
             # The thread cannot be stopped while the sandbox starts: the run is cancelled as soon as there is one.
-            starting.add_done_callback(lambda done: None if done.exception() else done.result().cancel())
+            starting.add_done_callback(_cancel_what_started)
             raise
 
     arun.__name__ = arun.__qualname__ = "arun"

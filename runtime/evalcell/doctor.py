@@ -1,5 +1,6 @@
 """Looks after the installation: what is there, what is missing, and whether the walls hold when they are leant on."""
 
+import contextlib
 import os
 import platform
 import socket
@@ -13,6 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from evalcell.errors import EvalcellError
 from evalcell.evaluator import Evaluator
 from evalcell.records import Record
 from evalcell.running import cores
@@ -106,7 +108,7 @@ def _wall(name: str, progress: Progress) -> Wall:
             wall.prepare(None, progress)
             progress(f"Leaning on {name}")
             checks = tuple(_lean_on(name))
-    except SandboxError as error:
+    except (SandboxError, EvalcellError, OSError) as error:
         missing = str(error)
     return Wall(name, missing, python=wall.python, versions=wall.versions(), checks=checks)
 
@@ -116,7 +118,11 @@ def _directory(purpose: str, path: Path) -> Directory:
 
 
 def _size(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    total = 0
+    for file in path.rglob("*"):
+        with contextlib.suppress(OSError):  # what is gone by now, or not ours to see
+            total += file.lstat().st_size
+    return total
 
 
 def _data_path() -> Path:
@@ -215,6 +221,9 @@ def canaries() -> Iterator[tuple[str, int, Callable[[], int]]]:
         file.flush()
         counter = threading.Thread(target=count, daemon=True)
         counter.start()
-        yield file.name, listener.getsockname()[1], lambda: hits
-        listener.shutdown(socket.SHUT_RDWR)
-        counter.join(1)
+        try:
+            yield file.name, listener.getsockname()[1], lambda: hits
+        finally:
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+            counter.join(1)

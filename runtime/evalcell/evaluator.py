@@ -61,11 +61,14 @@ class Evaluator:
         Raises:
             UsageError: There is no such language.
         """
+        if not isinstance(text, str) or not isinstance(name, str):
+            raise UsageError("The source of an evaluator is text, and so is its name.")
         suffix = next((suffix for suffix, known in _SUFFIXES.items() if known == language), None)
         if suffix is None:
             listed = ", ".join(repr(str(known)) for known in Language)
             raise UsageError(f"Evaluators are written in {listed}, not in {language!r}.")
-        return cls(_printable_name(name), _printable_name(name + suffix), text, Language(language))
+        name = _printable_name(name)
+        return cls(name, name + suffix, _printable_name(text.removeprefix("\ufeff")), Language(language))
 
     @property
     def program(self) -> Program:

@@ -48,14 +48,19 @@ def write(name: str, path: Path, count: int) -> tuple[Path, Path]:
     """
     chosen = example(name)
     source, rows = path.with_name(path.name + ".py"), path.with_name(path.name + ".jsonl")
-    for target in (source, rows):
-        if target.exists():
-            raise UsageError(f"{str(target)!r} is there already. Choose another name, or remove it.")
+    contents = {source: chosen.source, rows: "".join(f"{row}\n" for row in islice(chosen.rows, count))}
+    written: list[Path] = []
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        source.write_text(chosen.source, encoding="utf-8")
-        rows.write_text("".join(f"{row}\n" for row in islice(chosen.rows, count)), encoding="utf-8")
+        for target, content in contents.items():
+            with target.open("x", encoding="utf-8") as file:  # follows no link, and replaces nothing
+                written.append(target)
+                file.write(content)
     except OSError as error:
+        for target in written:
+            target.unlink()
+        if isinstance(error, FileExistsError):
+            raise UsageError(f"{error.filename!r} is there already. Choose another name, or remove it.") from None
         raise UsageError(f"{str(path)!r} cannot be written: {error.strerror}.") from None
     return source, rows
 

@@ -4,6 +4,7 @@ A run is driven by whoever takes its results: rows are scored a little ahead of 
 slows the lanes instead of filling memory, and there is no thread that could outlive its owner.
 """
 
+import os
 import threading
 import time
 import warnings
@@ -161,7 +162,7 @@ class Run(AbstractContextManager["Run"]):
         self._state: State = "running"
         self._lines: deque[bytes] = deque()
         self._stepping = threading.Lock()
-        self._abandoned = weakref.finalize(self, _end, stack, _Stopped())
+        self._abandoned = weakref.finalize(self, _abandon, stack, os.getpid())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -213,7 +214,8 @@ class Run(AbstractContextManager["Run"]):
     def progress(self) -> RunProgress:
         """How far the run has come. May be called from any thread."""
         tally = self._totals.tally
-        return RunProgress(self._state, tally.rows, tally.failed, self._fraction(tally.rows), self._totals.seconds)
+        seconds = self._totals.seconds_so_far if self._state == "running" else self._totals.seconds
+        return RunProgress(self._state, tally.rows, tally.failed, self._fraction(tally.rows), seconds)
 
     def summary(self) -> dict[str, Any]:
         """What the run has come to so far, as `evalcell run --json` prints it."""
@@ -224,7 +226,7 @@ class Run(AbstractContextManager["Run"]):
         return self._totals
 
     def to_arrow(self) -> Any:
-        """The records that have not been taken yet as a `pyarrow.Table`; see `evalcell.tables.SCHEMA`."""
+        """The records that have not been taken yet as a `pyarrow.Table`."""
         from evalcell.tables import to_arrow
 
         return to_arrow(self.results())
@@ -244,9 +246,10 @@ class Run(AbstractContextManager["Run"]):
     def _fraction(self, rows: int) -> float | None:
         if self._state == "finished":
             return 1.0
-        if self._order.rows is not None:
-            return min(1.0, rows / self._order.rows)
-        return self._dataset.fraction(rows)
+        read = self._dataset.fraction(rows)
+        if self._order.rows is None:
+            return read
+        return max(read or 0.0, min(1.0, rows / self._order.rows))
 
     def _step_buffered(self) -> bool:
         """Takes one piece and keeps its lines for `results`; False at the end."""
@@ -262,6 +265,7 @@ class Run(AbstractContextManager["Run"]):
         with self._stepping:
             if self._state != "running":
                 return None
+            self._totals.start()
             try:
                 piece = next(self._pieces, None)
                 if piece is not None:
@@ -288,8 +292,16 @@ class Run(AbstractContextManager["Run"]):
             return
         self._abandoned.detach()
         self._state = "failed"  # unless closing works, which for `out` means writing it to disk
+        if state != "finished":
+            self._lines.clear()
         _end(self._stack, error)
         self._state = state
+
+
+def _abandon(stack: ExitStack, owner: int) -> None:
+    """Ends what nobody holds any more. A forked process has a copy of the run, which is not its own to end."""
+    if os.getpid() == owner:
+        _end(stack, _Stopped())
 
 
 def _end(stack: ExitStack, error: BaseException | None) -> None:
@@ -301,8 +313,8 @@ def _end(stack: ExitStack, error: BaseException | None) -> None:
 
 
 def _failures(piece: Finished, wanted: int) -> list[Record]:
-    """The first failed records, to show why; most pieces have none and are not looked into."""
-    if not piece.tally.failures or wanted <= 0:
+    """The first failed records, to show why."""
+    if wanted <= 0:
         return []
     decoded = (records.decode(lines.partition(b"\n")[0]) for lines in piece.rows if b'"status":"failed"' in lines)
     return list(islice((record for record in decoded if record.status == "failed"), wanted))

@@ -31,6 +31,8 @@ MAXIMUM = Limits(
 )
 """How far a file's block may raise its own limits. A flag may go further."""
 
+MOST_SEEDS = 2**63
+
 # Below these nothing can run: the interpreter alone takes 30 MB, and deadlines are looked at every 5 ms.
 _MOST_SECONDS = 10.0**6
 _MOST_BYTES = 2.0**40

@@ -1,5 +1,6 @@
 """Where records go: a file that has its final name only when it is whole."""
 
+import fcntl
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +26,8 @@ def check(path: str | None, data: str | None) -> None:
         if sys.stdout is None:
             raise UsageError("--out - writes to standard output, but there is none.")
         return
+    if not path:
+        raise UsageError("--out names no file.")
     target = Path(path)
     if not target.name or target.is_dir():
         raise UsageError(f"--out {path!r} is a directory. Name a file in it.")
@@ -83,24 +86,45 @@ def _partial(path: Path) -> Path:
     return path.with_name(path.name + ".partial")
 
 
-def _open(path: Path) -> IO[bytes]:
+def _open(path: Path, mode: str = "wb") -> IO[bytes]:
     try:
-        return path.open("wb")
+        return path.open(mode)
     except OSError as error:
         raise OutputError(f"{str(path)!r} cannot be written: {error.strerror}.") from None
+
+
+def _open_alone(path: Path) -> IO[bytes]:
+    """Opens the file for one run at a time; what another run is writing stays as it is."""
+    file = _open(path, "ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        file.truncate(0)
+    except OSError as error:
+        file.close()
+        taken = isinstance(error, BlockingIOError)
+        why = "it is being written by another run. Name another file" if taken else error.strerror
+        raise OutputError(f"{str(path)!r} cannot be written: {why}.") from None
+    return file
 
 
 @contextmanager
 def _file(path: Path) -> Iterator[Sink]:
     partial = _partial(path)
-    try:
-        with _open(partial) as file:
+    with _open_alone(partial) as file:
+        try:
             yield _writing_to(str(partial), file)
-            os.fsync(file.fileno())
-    except BaseException as error:
-        if partial.exists() and partial.stat().st_size:
-            error.add_note(f"The records so far are in {str(partial)!r}.")
-        else:
-            partial.unlink(missing_ok=True)
-        raise
-    partial.replace(path)
+            _finish(file, partial, path)
+        except BaseException as error:
+            if partial.exists() and partial.stat().st_size:
+                error.add_note(f"The records so far are in {str(partial)!r}.")
+            else:
+                partial.unlink(missing_ok=True)
+            raise
+
+
+def _finish(file: IO[bytes], partial: Path, path: Path) -> None:
+    try:
+        os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise OutputError(f"{str(path)!r} cannot be written: {error.strerror}.") from None

@@ -22,8 +22,13 @@ class Summary:
         self.tally = Tally()
         self.failures: list[Record] = []
         self._started_ns = started_ns
-        self._rows_started = time.perf_counter()
-        self._rows_ended = self._rows_started
+        self._rows_started: float | None = None
+        self._rows_ended = 0.0
+
+    def start(self) -> None:
+        """Starts the clock, the first time."""
+        if self._rows_started is None:
+            self._rows_started = self._rows_ended = time.perf_counter()
 
     def add(self, tally: Tally, failures: list[Record]) -> None:
         self.tally.merge(tally)
@@ -33,7 +38,12 @@ class Summary:
     @property
     def seconds(self) -> float:
         """From the first row handed out to the last one back."""
-        return max(self._rows_ended - self._rows_started, 1e-6)
+        return max(self._rows_ended - (self._rows_started or 0.0), 1e-6)
+
+    @property
+    def seconds_so_far(self) -> float:
+        """From the first row handed out until now."""
+        return 0.0 if self._rows_started is None else time.perf_counter() - self._rows_started
 
     @property
     def rows_per_second(self) -> float:
@@ -52,7 +62,7 @@ class Summary:
             "rows": self.tally.rows,
             "failed": self.tally.failed,
             "failures": self.tally.failures,
-            "scores": {name: _numbers(summary) for name, summary in self.tally.names.items()},
+            "scores": {name: _numbers(summary) for name, summary in list(self.tally.names.items())},
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self.rows_per_second, 1),
             "out": out,

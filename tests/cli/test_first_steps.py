@@ -57,6 +57,13 @@ def test_new_never_overwrites(evalcell, tmp_path):
     assert (tmp_path / "mine.jsonl").read_text() == "precious"
 
 
+def test_new_follows_no_link_and_leaves_no_half(evalcell, tmp_path):
+    (tmp_path / "link.py").symlink_to(tmp_path / "elsewhere.py")
+    assert evalcell("new", "link").code == 2
+    assert not (tmp_path / "elsewhere.py").exists()
+    assert not (tmp_path / "link.jsonl").exists()
+
+
 def test_new_takes_a_path_and_a_name_with_its_ending(evalcell, tmp_path):
     assert evalcell("new", "some/where/judge.py").code == 0
     assert (tmp_path / "some/where/judge.py").exists()
@@ -68,6 +75,7 @@ def test_new_takes_a_path_and_a_name_with_its_ending(evalcell, tmp_path):
     [
         (["a b"], "no name for an evaluator"),
         ([".."], "no name for an evaluator"),
+        (["judge.txt"], "no name for an evaluator"),
         (["x", "--from", "jsn_distance"], "Did you mean 'json_distance'?"),
     ],
 )
@@ -110,6 +118,22 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(evalcell, tmp_path):
     assert done.code == 4
     assert "wasm not ready" in done.out
     assert "pip install 'wasmtime" in done.out
+
+
+def test_doctor_reports_on_everything_else_when_the_cache_is_broken(evalcell, tmp_path):
+    (tmp_path / "file").write_text("")
+    for broken in (tmp_path / "file", _writable_by_all(tmp_path / "open")):
+        done = evalcell("doctor", "--json", env={"EVALCELL_CACHE_DIR": str(broken)})
+        assert done.code == 4
+        wasm = done.json()["walls"][0]
+        assert str(broken) in wasm["missing"]
+        assert done.json()["optional"]["pyarrow"]
+
+
+def _writable_by_all(path: Path) -> Path:
+    path.mkdir()
+    path.chmod(0o777)
+    return path
 
 
 def test_a_wasmtime_with_known_ways_out_is_not_used(monkeypatch):

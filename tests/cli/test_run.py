@@ -466,3 +466,20 @@ def _alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+@pytest.mark.parametrize("name", ["json", "typing", "csv", "random", "queue", "msgspec", "click", "rich", "wasmtime"])
+def test_an_evaluator_named_like_a_module_is_not_imported_on_the_host(evalcell, write, rows, tmp_path, name):
+    """`python -m` puts the current directory first: a file in it called `json.py` would be the host's json."""
+    planted = tmp_path / "planted"
+    source = f"try: open({str(planted)!r}, 'w')\nexcept OSError: pass\ndef evaluate(output): return 1.0\n"
+    done = evalcell("run", write(f"{name}.py", source), "--data", rows([{"output": 1}]), "--json")
+    assert done.code == 0, done.err
+    assert not planted.exists()
+
+
+def test_without_that_care_it_would_be(write, tmp_path):
+    planted = tmp_path / "planted"
+    write("csv.py", f"open({str(planted)!r}, 'w')\n")
+    subprocess.run([sys.executable, "-c", "import csv"], cwd=tmp_path, capture_output=True, check=False)
+    assert planted.exists()

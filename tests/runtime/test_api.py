@@ -3,8 +3,10 @@
 import asyncio
 import gc
 import json
+import os
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -80,8 +82,20 @@ def test_options_mean_what_the_flags_mean(write, tmp_path):
     [
         ({"isolation": "none"}, "isolation is one of 'row', 'evaluator', not 'none'"),
         ({"format": "xml"}, "format is one of"),
-        ({"rows": 0}, "rows must be at least 1"),
-        ({"workers": 0}, "workers must be at least 1"),
+        ({"rows": 0}, "rows is a whole number from 1 on"),
+        ({"rows": "3"}, "rows is a whole number from 1 on"),
+        ({"workers": 0}, "workers is a whole number from 1 on"),
+        ({"seed": -1}, "seed is a whole number from 0"),
+        ({"seed": 2**70}, "seed is a whole number from 0"),
+        ({"seed": 1.5}, "seed is a whole number from 0"),
+        ({"id": 5}, "id is text"),
+        ({"sandbox": 5}, "sandbox is text"),
+        ({"bind": "output=x"}, "bind is a dict"),
+        ({"bind": {"output": 5}}, "bind holds 'output': 5"),
+        ({"limits": {"wall_seconds": "2"}}, "limits holds 'wall_seconds'"),
+        ({"set": {"output": object()}}, "set holds a value that JSON cannot"),
+        ({"set": {"output": "\ud800"}}, "set holds a value that JSON cannot"),
+        ({"out": ""}, "names no file"),
         ({"limits": {"wall": 1}}, "There is no limit 'wall'"),
         ({"bind": {"ouput": "x"}}, "Did you mean 'output'"),
         ({"sandbox": "wasn"}, "Did you mean 'wasm'"),
@@ -105,6 +119,19 @@ def test_an_evaluator_that_cannot_run_is_an_error_before_the_first_row(source, k
     with pytest.raises(evalcell.EvaluatorError) as caught:
         evalcell.run(evalcell.Evaluator.from_source(source), ROWS)
     assert caught.value.kind == kind
+
+
+@pytest.mark.parametrize(("text", "name"), [(b"def evaluate(output): pass", "e"), ("x", 5)])
+def test_a_source_is_text(text, name):
+    with pytest.raises(evalcell.UsageError, match="is text"):
+        evalcell.Evaluator.from_source(text, name=name)
+
+
+def test_a_source_may_begin_with_a_byte_order_mark_and_hold_what_is_no_text():
+    assert next(evalcell.run(evalcell.Evaluator.from_source("\ufeff" + EQUAL), ROWS).results()).score == 0
+    with pytest.raises(evalcell.EvaluatorError) as caught:
+        evalcell.run(evalcell.Evaluator.from_source("\ud800"), ROWS)
+    assert caught.value.kind == "syntax"
 
 
 def test_a_language_that_is_not_spoken_is_named():
@@ -219,6 +246,83 @@ def test_cancelling_kills_every_lane_and_keeps_what_was_written(tmp_path):
     assert run.progress().state == "cancelled"
 
 
+def test_results_end_where_the_run_is_cancelled(equal):
+    run = evalcell.run(equal, ROWS * 1_000, isolation="evaluator")
+    seen = 0
+    for record in run.results():
+        seen += 1
+        if record.row == 3_000:
+            run.cancel()
+    assert seen == 3_001
+
+
+def test_two_runs_do_not_write_one_file(equal, tmp_path):
+    with evalcell.run(equal, ROWS * 200, out=tmp_path / "o.jsonl") as first:
+        next(first.results())
+        with pytest.raises(evalcell.OutputError, match="being written by another run"):
+            evalcell.run(equal, ROWS, out=tmp_path / "o.jsonl")
+        assert sum(1 for _ in first.results()) == 1_199
+    assert len((tmp_path / "o.jsonl").read_text().splitlines()) == 1_200
+    evalcell.run(equal, ROWS, out=tmp_path / "o.jsonl").wait()
+    assert len((tmp_path / "o.jsonl").read_text().splitlines()) == 6
+
+
+def test_rows_before_an_error_of_the_users_own_generator_are_scored(equal):
+    def rows():
+        yield from ROWS
+        raise ZeroDivisionError
+
+    run = evalcell.run(equal, rows())
+    seen = []
+    with pytest.raises(ZeroDivisionError):
+        seen.extend(record.row for record in run.results())
+    assert seen == list(range(6))
+
+
+def test_results_come_before_more_rows_are_asked_for(equal):
+    """A source that is slow holds up what comes after it, not what is done."""
+    taken = 0
+
+    def rows():
+        for _ in range(6):
+            yield {"output": 1, "reference": 1}
+            time.sleep(0.5)
+
+    with evalcell.run(equal, rows()) as run:
+        started = time.monotonic()
+        for record in run.results():
+            taken += 1
+            if record.row == 2:
+                break
+    assert taken == 3
+    assert time.monotonic() - started < 2.6
+
+
+def test_a_forked_process_leaves_the_run_of_its_parent_alone(equal):
+    with evalcell.run(equal, ROWS * 100) as run:
+        next(run.results())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads, which pytest has
+            child = os.fork()
+        if not child:
+            run._abandoned()
+            os._exit(7)
+        assert os.waitpid(child, 0)[1] >> 8 == 7
+        assert sum(1 for _ in run.results()) == 599
+
+
+def test_progress_counts_time_from_the_first_row_and_while_it_waits(equal):
+    run = hanging(20)
+    time.sleep(0.5)
+    assert run.progress().seconds == 0
+    taker = threading.Thread(target=lambda: list(run.results()))
+    taker.start()
+    time.sleep(1)
+    assert 0.5 < run.progress().seconds < 30
+    run.cancel()
+    taker.join(10)
+
+
 def test_leaving_the_context_early_ends_the_run(tmp_path):
     with hanging(out=tmp_path / "o.jsonl") as run:
         next(run.results())
@@ -292,6 +396,19 @@ def test_cancelling_a_task_cancels_its_run():
         return pids
 
     assert not any(alive(pid) for pid in asyncio.run(main()))
+
+
+def test_a_task_cancelled_while_its_run_starts_leaves_nothing(equal, caplog):
+    async def main():
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await evalcell.arun(equal, ROWS)
+        await asyncio.sleep(1.5)
+
+    asyncio.run(main())
+    gc.collect()
+    assert not caplog.records
+    assert Path(f"/proc/self/task/{os.getpid()}/children").read_text().split() == []
 
 
 def test_two_runs_at_a_time_in_one_event_loop(equal):

@@ -1,17 +1,22 @@
 """CSV, Parquet, compressed data and what comes through a pipe: the same rows, whatever they are written in."""
 
+import bz2
+import collections
 import csv
 import datetime
 import decimal
+import fcntl
 import gzip
 import io
 import json
 import os
+import resource
 import sys
 import threading
 from types import SimpleNamespace
 
 import numpy
+import pandas
 import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,8 +24,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalcell.datasets import Format, in_memory, only_rows, opened
+from evalcell.datasets import Dataset, Format, in_memory, only_rows, opened
 from evalcell.datasets.csv_text import Records
+from evalcell.datasets.streams import FileStream
 from evalcell.errors import DatasetError
 
 if sys.version_info >= (3, 14):
@@ -78,6 +84,8 @@ FILES = {
     "unix-lines.csv": as_csv(ROWS, lineterminator="\n"),
     "byte-order-mark.csv": b"\xef\xbb\xbf" + as_csv(ROWS),
     "all-quoted.csv": as_csv(ROWS, quoting=csv.QUOTE_ALL),
+    "padded.gz": gzip.compress(JSONL) + b"\0" * 40_000,
+    "skippable.zst": b"\x50\x2a\x4d\x18\x04\0\0\0abcd" + zstd.compress(JSONL),
 }
 
 
@@ -138,7 +146,11 @@ def test_a_format_that_is_named_wins_over_name_and_content(read, through_a_pipe)
         (zstd.compress(JSONL)[:-5], "x.zst", None, "cut off"),
         (gzip.compress(JSONL) + b"garbage", "x.gz", None, "damaged"),
         (b"a,a\n1,2\n", "x.csv", None, "line 1 .* names the column 'a' twice"),
-        (b"\n\na,,b\n", "x.csv", None, "line 3 .* column without a name"),
+        (b"\n\na,h\xe9\n1,2\n", "x.csv", None, "header on line 3 .* not UTF-8"),
+        (b"a,b\rc\n1,2\n", "x.csv", None, "header on line 1 .* carriage return"),
+        (gzip.compress(gzip.compress(JSONL)), "x.jsonl.gz", None, "compressed twice"),
+        (bz2.compress(JSONL), "x.jsonl", None, "bzip2.*gzip or zstd"),
+        (JSONL.decode().encode("utf-16"), "x", Format.CSV, "UTF-16"),
         (b'a,b\n1,2\n3,"4\n5,6\n', "x.csv", None, "line 3 .* quote that is never closed"),
     ],
 )
@@ -166,6 +178,28 @@ def test_cells_are_text_as_it_stands_there(read):
         ",".join(f"c{n}" for n in range(len(cells))) + "\n" + ",".join(cells[:-3]) + ',"{""a"": 1}",=1+1,5" disk\n'
     )
     assert values(read(content.encode(), "x.csv")) == [{f"c{n}": cell for n, cell in enumerate(cells)}]
+
+
+def test_a_column_without_a_name_is_called_by_its_place(read):
+    """As the index that pandas writes, and what a comma too many at the end of every line makes."""
+    assert values(read(b",output,\n0,a,\n", "x.csv")) == [{"column 1": "0", "output": "a", "column 3": ""}]
+
+
+@settings(deadline=None)
+@given(st.text(st.sampled_from('x," \n\r'), max_size=40), st.integers(1, 7))
+def test_any_text_is_cut_into_the_same_rows_whatever_the_chunks(text, chunk):
+    def cut(pieces):
+        reader, rows = Records("test", ","), []
+        try:
+            for piece in pieces:
+                rows += reader.feed(piece)
+            rows += reader.end()
+        except DatasetError as error:
+            return rows, str(error)
+        return rows, None
+
+    content = b"a,b\n" + text.encode()
+    assert cut([content[start : start + chunk] for start in range(0, len(content), chunk)]) == cut([content])
 
 
 def test_a_cell_may_be_larger_than_the_csv_module_allows_by_itself(read):
@@ -260,6 +294,8 @@ def test_parquet_is_read_one_row_group_at_a_time(tmp_path):
 
 def test_progress_through_a_file_follows_its_rows(tmp_path):
     for name, content in FILES.items():
+        if name == "padded.gz":
+            continue  # most of it is padding
         (tmp_path / name).write_bytes(content)
         with opened(str(tmp_path / name)) as rows:
             count = len(list(only_rows(rows)))
@@ -297,6 +333,9 @@ def test_rows_in_memory_are_a_dataset_too(rows):
 
 def test_values_that_json_has_no_word_for_are_written_as_the_nearest_it_has():
     row = {"a": numpy.int64(3), "b": numpy.array([[1.5, 2.5]]), "c": decimal.Decimal("1.20"), "d": {1, 2}, "e": b"x"}
+    assert values(in_memory([collections.ChainMap({"a": 1})])) == [{"a": 1}]
+    times = {"a": numpy.datetime64("2026-01-02T03:04:05.000000006"), "b": pandas.NaT, "c": pandas.NA, "d": float("inf")}
+    assert values(in_memory([times])) == [{"a": "2026-01-02T03:04:05.000000006", "b": None, "c": None, "d": None}]
     assert values(in_memory([row])) == [{"a": 3, "b": [[1.5, 2.5]], "c": 1.2, "d": [1, 2], "e": "eA=="}]
 
 
@@ -340,3 +379,32 @@ def test_a_mistyped_name_is_met_with_the_right_one(tmp_path):
     (tmp_path / "answers.csv").write_text("a\n1\n")
     with pytest.raises(DatasetError, match="Did you mean 'answers.csv'"), opened(str(tmp_path / "answers.cvs")):
         pass
+
+
+def test_tables_that_arrow_cannot_hold_are_refused_with_the_reason():
+    for odd in (pandas.DataFrame({"a": [1, "x", None]}), pandas.Series([1, 2]), polars.Series([1])):
+        with pytest.raises(DatasetError, match="cannot be read as a table"):
+            list(in_memory(odd))
+
+
+def test_a_pipe_may_have_any_number(tmp_path):
+    """`select` knows only the first 1,024 descriptors."""
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    high = fcntl.fcntl(reader, fcntl.F_DUPFD, 1500) if resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 1600 else reader
+    writer = os.open(tmp_path / "pipe", os.O_WRONLY)
+    os.write(writer, JSONL)
+    os.close(writer)
+    assert values(only_rows(Dataset.from_stream(FileStream(high, "test"), "", None))) == ROWS
+    for descriptor in {reader, high}:
+        os.close(descriptor)
+
+
+def test_large_rows_are_read_in_time_that_grows_with_their_size(read):
+    """Nothing is looked at twice: 30 MB in one string, one line, one record."""
+    text = "x" * 30_000_000
+    assert len(read(json.dumps([{"a": text}]).encode(), "x.json")[0].text) > len(text)
+    assert len(read(json.dumps({"a": text}).encode(), "x.jsonl")[0].text) > len(text)
+    assert len(read(b'a\n"' + b"y\n" * 1_000_000 + b'"\n', "x.csv")[0].text) > 2_000_000
+    columns = [f"c{n}" for n in range(20_000)]
+    assert len(values(read(",".join(columns).encode() + b"\n" + b"," * 19_999 + b"\n", "x.csv"))[0]) == 20_000

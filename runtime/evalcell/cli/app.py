@@ -63,7 +63,12 @@ def main() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = CLOSED
     except OSError as error:
-        code = _fail(error, f"{error.filename or 'Standard output'}: {error.strerror}.", USAGE, as_json=False)
+        code = _fail(
+            error,
+            f"{error.filename or 'Standard output'}: {error.strerror}.",
+            USAGE,
+            as_json=as_json and bool(error.filename),
+        )
     except EvalcellError as error:
         code = _fail(error, str(error), USAGE, as_json=as_json)
     except SandboxError as error:

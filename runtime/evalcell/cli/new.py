@@ -10,7 +10,7 @@ from evalcell import examples
 from evalcell.errors import UsageError
 
 _ROWS = 3
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_NAME = re.compile(r"\w[\w-]*")
 
 _HELP = """Write NAME.py, a commented evaluator that runs at once, and NAME.jsonl, three rows to run it on.
 
@@ -39,7 +39,7 @@ def new(name: Path, example: str) -> None:
     """Writes the two files and says what to do with them."""
     path = name.with_suffix("") if name.suffix in (".py", ".jsonl") else name
     if not _NAME.fullmatch(path.name):
-        raise UsageError(f"{str(name)!r} is no name for an evaluator. Write letters, digits, '_', '-' and '.'.")
+        raise UsageError(f"{str(name)!r} is no name for an evaluator. Write letters, digits, '_' and '-'.")
     source, rows = examples.write(example, path, _ROWS)
     click.echo(f"Wrote {source} and {rows}. Next:\n")
     click.echo(f"  evalcell run {quote(str(source))} --data {quote(str(rows))}")

@@ -15,7 +15,7 @@ from evalcell.datasets import Format
 from evalcell.errors import UsageError
 from evalcell.evaluator import Evaluator
 from evalcell.running import parsing_limits
-from evalcell.settings import Operator
+from evalcell.settings import MOST_SEEDS, Operator
 from evalcell_sandboxes import Isolation, Limits, names
 
 _UNITS = {"": 1, "k": 10**3, "ki": 2**10, "m": 10**6, "mi": 2**20, "g": 10**9, "gi": 2**30}
@@ -133,7 +133,7 @@ def _options() -> list[Callable[[Callable[..., int]], Callable[..., int]]]:
         ),
         click.option(
             "--seed",
-            type=click.IntRange(0, 2**63 - 1),
+            type=click.IntRange(0, MOST_SEEDS - 1),
             default=0,
             metavar="N",
             help="What all randomness in the sandbox starts from. Default: 0.",

@@ -6,7 +6,7 @@ Columns keep their types as far as JSON has them; structs and maps are objects.
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any
 
-from evalcell.datasets.row import Row
+from evalcell.datasets.row import Row, first_twice
 from evalcell.datasets.values import row_of
 from evalcell.errors import DatasetError
 
@@ -66,7 +66,10 @@ class Parquet:
 def stream_rows(data: object, name: str) -> Iterator[Row]:
     """The rows of anything that gives out an Arrow stream: pyarrow and polars tables, pandas data frames."""
     pyarrow = _import_pyarrow(f"Reading {name}")
-    reader = pyarrow.RecordBatchReader.from_stream(data)
+    try:
+        reader = pyarrow.RecordBatchReader.from_stream(data)
+    except (pyarrow.ArrowException, ValueError, TypeError) as error:
+        raise DatasetError(f"{name.capitalize()} cannot be read as a table: {error}") from None
     _check_columns(reader.schema.names, name)
     start = 0
     for table in reader:
@@ -77,8 +80,7 @@ def stream_rows(data: object, name: str) -> Iterator[Row]:
 
 
 def _check_columns(names: list[str], name: str) -> None:
-    twice = next((column for column in names if names.count(column) > 1), None)
-    if twice is not None:
+    if (twice := first_twice(names)) is not None:
         raise DatasetError(f"The dataset {name} has two columns named {twice!r}.")
 
 

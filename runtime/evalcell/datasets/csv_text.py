@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from evalcell.datasets.row import MOST_BYTES, Row
+from evalcell.datasets.lines import LineCutter
+from evalcell.datasets.row import MOST_BYTES, MOST_TEXT, Row, first_twice
 from evalcell.errors import DatasetError
 
 _QUOTED = re.compile(rb'"[^"]*+"?')
@@ -25,23 +26,22 @@ class Records:
         self._name = name
         self._delimiter = delimiter
         self._columns: list[str] = []
-        self._pending = b""
+        self._cutter = LineCutter()
         self._unfinished = bytearray()
         self._line = 1
         self._index = 0
 
     def feed(self, chunk: bytes) -> Iterator[Row]:
-        *lines, self._pending = (self._pending + chunk).split(b"\n")
-        yield from self._read([line + b"\n" for line in lines])
-        if len(self._pending) + len(self._unfinished) > MOST_BYTES:
+        yield from self._read([line + b"\n" for line in self._cutter.feed(chunk)])
+        if self._cutter.held_bytes + len(self._unfinished) > MOST_BYTES:
             raise DatasetError(
-                f"The record on line {self._line} of {self._name} is longer than {MOST_BYTES} bytes. "
+                f"The record on line {self._line} of {self._name} is longer than {MOST_TEXT}. "
                 "Is there a quote that is never closed?"
             )
 
     def end(self) -> Iterator[Row]:
-        if self._pending:
-            yield from self._read([self._pending])
+        if rest := self._cutter.rest():
+            yield from self._read([rest])
         if self._unfinished:
             raise DatasetError(f"The record on line {self._line} of {self._name} has a quote that is never closed.")
 
@@ -79,7 +79,7 @@ class Records:
         try:
             cells, problem = next(parsed), ""
         except csv.Error as error:
-            cells, problem = [], f"is not CSV: {error}"
+            cells, problem = [], _problem(error)
         if not cells and not problem:
             return None
         if not self._columns:
@@ -88,14 +88,18 @@ class Records:
         return self._row(line, cells, problem)
 
     def _header(self, cells: list[str], line: int, problem: str) -> list[str]:
+        """The names of the columns. One without a name, such as an index, is called by its place."""
+        where = f"The header on line {line} of {self._name}"
         if problem:
-            raise DatasetError(f"The header on line {line} of {self._name} {problem}.")
-        if not all(cell.strip() for cell in cells):
-            raise DatasetError(f"The header on line {line} of {self._name} has a column without a name.")
-        twice = next((cell for cell in cells if cells.count(cell) > 1), None)
-        if twice is not None:
-            raise DatasetError(f"The header on line {line} of {self._name} names the column {twice!r} twice.")
-        return cells
+            raise DatasetError(f"{where} {problem}.")
+        names = [cell if cell.strip() else f"column {number}" for number, cell in enumerate(cells, start=1)]
+        try:
+            "".join(names).encode()
+        except UnicodeEncodeError:
+            raise DatasetError(f"{where} is not UTF-8 text. Save the file as UTF-8.") from None
+        if (twice := first_twice(names)) is not None:
+            raise DatasetError(f"{where} names the column {twice!r} twice.")
+        return names
 
     def _row(self, line: int, cells: list[str], problem: str) -> Row:
         index, self._index = self._index, self._index + 1
@@ -107,6 +111,13 @@ class Records:
             return Row(index, line, msgspec.json.encode(dict(zip(self._columns, cells, strict=True))))
         except UnicodeEncodeError:
             return Row(index, line, b"", "is not UTF-8 text")
+
+
+def _problem(error: csv.Error) -> str:
+    """The module speaks to those who call it; here is what it means for those who wrote the file."""
+    if "new-line character" in str(error):
+        return "has a carriage return in a cell that is not quoted"
+    return f"is not CSV: {error}"
 
 
 def _delimiter_of(header: bytes) -> str:

@@ -21,8 +21,8 @@ class Extent:
     def mark(self, rows: int, position: int) -> None:
         """Says that the first so many rows end at that position."""
         if rows > self._rows[-1]:
+            self._positions.append(position)  # first, for whoever reads along in another thread
             self._rows.append(rows)
-            self._positions.append(position)
 
     def fraction(self, rows: int) -> float:
         """The part of the whole that so many rows are."""

@@ -10,8 +10,17 @@ from evalcell.datasets.row import MOST_BYTES
 from evalcell.errors import DatasetError
 
 PARQUET_MAGIC = b"PAR1"
-_ZIP_MAGIC = b"PK\x03\x04"
-_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_LOOKALIKES = {
+    codecs.BOM_UTF16_LE: "UTF-16 text. Save it as UTF-8.",
+    codecs.BOM_UTF16_BE: "UTF-16 text. Save it as UTF-8.",
+    b"PK\x03\x04": "a zip archive or a workbook. Unpack it, or save it as CSV.",
+    b"\x1f\x8b": "compressed twice. Unpack it once.",
+    b"BZh": "bzip2 data. Unpack it, or pack it with gzip or zstd.",
+    b"\xfd7zXZ\x00": "xz data. Unpack it, or pack it with gzip or zstd.",
+    b"ARROW1": "an Arrow file. Save it as Parquet.",
+    b"Obj\x01": "an Avro file. Save it as Parquet or JSONL.",
+}
+"""What people take for a dataset that can be read, by how it begins."""
 _COMPRESSED = (".gz", ".gzip", ".zst", ".zstd")
 _DELIMITERS = (b",", b";", b"\t")
 
@@ -41,7 +50,8 @@ _BY_SUFFIX = {
 def tells(head: bytes) -> bool:
     """Whether so much of a dataset is enough to tell its format: a whole line, with something in it."""
     content = head.removeprefix(codecs.BOM_UTF8).lstrip()
-    return b"\n" in content or content.startswith((b"[", b"{", PARQUET_MAGIC)) or len(head) >= MOST_BYTES
+    known = (b"[", b"{", PARQUET_MAGIC, *_LOOKALIKES)
+    return b"\n" in content or content.startswith(known) or len(head) >= MOST_BYTES
 
 
 def recognised(path: str, head: bytes) -> Format:
@@ -49,10 +59,7 @@ def recognised(path: str, head: bytes) -> Format:
 
     Parquet says so itself. Names tell tables from JSON; within JSON, a bracket begins a list and all else is lines.
 
-    Raises:
-        DatasetError: It is something that people take for a dataset, but which is none.
     """
-    _refuse_lookalikes(path, head)
     if head.startswith(PARQUET_MAGIC):
         return Format.PARQUET
     named = _by_name(path)
@@ -82,8 +89,12 @@ def _looks_like_a_header(content: bytes) -> bool:
     return False
 
 
-def _refuse_lookalikes(path: str, head: bytes) -> None:
-    if head.startswith(_UTF_16):
-        raise DatasetError(f"The dataset {path!r} is UTF-16 text. Save it as UTF-8.")
-    if head.startswith(_ZIP_MAGIC):
-        raise DatasetError(f"The dataset {path!r} is a zip archive or a workbook. Unpack it, or save it as CSV.")
+def refuse_lookalikes(name: str, head: bytes) -> None:
+    """Refuses what is known to be something else, whatever its name and its format are said to be.
+
+    Raises:
+        DatasetError: It is; the message says what, and what to do.
+    """
+    for magic, what in _LOOKALIKES.items():
+        if head.startswith(magic):
+            raise DatasetError(f"The dataset {name} is {what}")

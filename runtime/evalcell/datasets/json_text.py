@@ -3,13 +3,14 @@
 import re
 from collections.abc import Iterator
 
-from evalcell.datasets.row import MOST_BYTES, Row
+from evalcell.datasets.lines import LineCutter
+from evalcell.datasets.row import MOST_BYTES, MOST_TEXT, Row
 from evalcell.errors import DatasetError
 
 # Strings are passed over whole, so that what looks like structure inside them is not; one that does not end yet
 # takes the rest. Possessive, so that no input makes the search go back.
-_TOKENS = re.compile(rb'"[^"\\]*+(?:\\[\s\S][^"\\]*+)*+(?:"|\\?\Z)|[\[\]{},]')
-_WHOLE_STRING = re.compile(rb'"[^"\\]*+(?:\\[\s\S][^"\\]*+)*+"')
+_TOKENS = re.compile(rb'"[^"\\]*+(?:\\[\s\S][^"\\]*+)*+(?P<end>"|\\?\Z)|[\[\]{},]')
+_REST_OF_STRING = re.compile(rb'[^"\\]*+(?:\\[\s\S][^"\\]*+)*+(?P<end>"|\\?\Z)')
 
 
 class Lines:
@@ -17,20 +18,19 @@ class Lines:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._pending = b""
+        self._cutter = LineCutter()
         self._index = 0
         self._line = 0
 
     def feed(self, chunk: bytes) -> Iterator[Row]:
-        *lines, self._pending = (self._pending + chunk).split(b"\n")
-        yield from self._cut(lines)
-        if len(self._pending) > MOST_BYTES:
-            raise DatasetError(f"Line {self._line + 1} of {self._name} is longer than {MOST_BYTES} bytes.")
+        yield from self._rows(self._cutter.feed(chunk))
+        if self._cutter.held_bytes > MOST_BYTES:
+            raise DatasetError(f"Line {self._line + 1} of {self._name} is longer than {MOST_TEXT}.")
 
     def end(self) -> Iterator[Row]:
-        return self._cut([self._pending])
+        return self._rows([self._cutter.rest()])
 
-    def _cut(self, lines: list[bytes]) -> Iterator[Row]:
+    def _rows(self, lines: list[bytes]) -> Iterator[Row]:
         for line in lines:
             self._line += 1
             if text := line.strip():
@@ -45,6 +45,7 @@ class Elements:
         self._name = name
         self._text = bytearray()
         self._scanned = 0
+        self._in_string = False
         self._depth = 0
         self._index = 0
         self._closed = False
@@ -52,9 +53,12 @@ class Elements:
     def feed(self, chunk: bytes) -> Iterator[Row]:
         self._text += chunk
         elements, start = [], 0
+        if self._in_string and not self._leave(_REST_OF_STRING.match(self._text, self._scanned)):
+            self._check()
+            return
         for token in _TOKENS.finditer(self._text, self._scanned):
             first, end = token[0][:1], token.end()
-            if first == b'"' and end == len(self._text) and not _WHOLE_STRING.fullmatch(token[0]):
+            if first == b'"' and not self._leave(token):
                 break  # goes on in the next chunk
             self._scanned = end
             opens, closes = first in (b"[", b"{"), first in (b"]", b"}")
@@ -72,6 +76,13 @@ class Elements:
             yield from self._row(text, ending)
         self._check()
 
+    def _leave(self, string: "re.Match[bytes] | None") -> bool:
+        """Whether the string has ended. Where it has not, what there is of it need not be looked at again."""
+        assert string is not None
+        self._in_string = string["end"] != b'"'
+        self._scanned = string.end() - (string["end"] == b"\\")  # a backslash goes with what comes after it
+        return not self._in_string
+
     def _row(self, text: bytes, ending: bytes) -> Iterator[Row]:
         if self._closed or ending == b"}":
             raise DatasetError(
@@ -88,7 +99,7 @@ class Elements:
         if self._closed and (self._depth or self._text.strip()):
             raise DatasetError(f"The dataset {self._name} goes on after the end of its list.")
         if len(self._text) > MOST_BYTES:
-            raise DatasetError(f"Element {self._index} of the dataset {self._name} is longer than {MOST_BYTES} bytes.")
+            raise DatasetError(f"Element {self._index} of the dataset {self._name} is longer than {MOST_TEXT}.")
 
     def end(self) -> Iterator[Row]:
         if not self._closed:

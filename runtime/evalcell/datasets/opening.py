@@ -13,7 +13,7 @@ from typing import IO, Protocol
 from evalcell.datasets.arrow import Parquet, stream_rows
 from evalcell.datasets.csv_text import Records
 from evalcell.datasets.extent import Extent
-from evalcell.datasets.formats import PARQUET_MAGIC, Format, recognised, tells
+from evalcell.datasets.formats import PARQUET_MAGIC, Format, recognised, refuse_lookalikes, tells
 from evalcell.datasets.json_text import Elements, Lines
 from evalcell.datasets.row import Row
 from evalcell.datasets.streams import FileStream, Stream, decompressed
@@ -58,6 +58,7 @@ class Dataset(Iterator[Row | None]):
     def _read(self, file: FileStream, path: str, form: Format | None) -> Iterator[Row | None]:
         stream = yield from decompressed(file)
         head = yield from stream.head(tells)
+        refuse_lookalikes(stream.name, head)
         form = form or recognised(path, head)
         if form is Format.PARQUET:
             yield from self._read_parquet(stream, head)
@@ -141,6 +142,13 @@ def only_rows(rows: Iterator[Row | None]) -> Iterator[Row]:
     return (row for row in rows if row is not None)
 
 
+def _standard_input() -> int:
+    try:
+        return sys.stdin.fileno()
+    except (AttributeError, OSError):  # none at all, or a notebook's, which is no file
+        raise DatasetError("--data - reads standard input, but there is none.") from None
+
+
 @contextmanager
 def opened(path: str, form: Format | None = None) -> Iterator[Dataset]:
     """Opens a dataset by its path, or standard input by `-`. Its format is recognised where none is named.
@@ -149,9 +157,7 @@ def opened(path: str, form: Format | None = None) -> Iterator[Dataset]:
         DatasetError: It is not there or cannot be read.
     """
     if path == STDIN:
-        if sys.stdin is None:
-            raise DatasetError("--data - reads standard input, but there is none.")
-        yield Dataset.from_stream(FileStream(sys.stdin.fileno(), "standard input"), "", form)
+        yield Dataset.from_stream(FileStream(_standard_input(), "standard input"), "", form)
         return
     try:
         descriptor = os.open(path, os.O_RDONLY)

@@ -15,6 +15,7 @@ _CHUNK_BYTES = 256 * 1024
 _COMPRESSED_CHUNK_BYTES = 16 * 1024  # which unpack to many more
 _IDLE_SECONDS = 0.05
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_ZSTD_SKIPPABLE = tuple(bytes([0x50 + n]) + b"\x2a\x4d\x18" for n in range(16))
 _GZIP_WINDOW_BITS = 31
 
 
@@ -55,11 +56,13 @@ class FileStream(Stream):
         self.is_file = stat.S_ISREG(info.st_mode)
         self.size = info.st_size if self.is_file else None
         self.position = 0
+        self._poll = select.poll()  # `select` knows only the first thousand descriptors
+        self._poll.register(descriptor, select.POLLIN)
         self.chunk_bytes = _COMPRESSED_CHUNK_BYTES
 
     def _read(self) -> bytes | None:
         try:
-            if not self.is_file and not select.select([self.descriptor], [], [], _IDLE_SECONDS)[0]:
+            if not self.is_file and not self._poll.poll(_IDLE_SECONDS * 1000):
                 return None
             chunk = os.read(self.descriptor, self.chunk_bytes)
         except OSError as error:
@@ -89,7 +92,7 @@ class _GzipFrame:
         output = self._inflate.decompress(self._inflate.unconsumed_tail + data, max_length)
         self.needs_input = not self._inflate.unconsumed_tail
         self.eof = self._inflate.eof
-        self.unused_data = self._inflate.unused_data.lstrip(b"\0")  # padding, as tapes and some tools leave it
+        self.unused_data = self._inflate.unused_data
         return output
 
 
@@ -106,7 +109,7 @@ class Decompressed(Stream):
         while True:
             data: bytes | None = b""
             if self._frame.eof:
-                data = self._frame.unused_data or self._compressed.read()
+                data = self._next_frame()
                 if not data:
                     return data
                 self._frame = self._new_frame()
@@ -118,6 +121,17 @@ class Decompressed(Stream):
                 return output
             if not data and self._frame.needs_input and not self._frame.eof:
                 raise DatasetError(f"The dataset {self.name} is cut off: its compressed data does not end.")
+
+    def _next_frame(self) -> bytes | None:
+        """What comes after a frame. Zeros between gzip's are padding, as tapes and some tools leave it."""
+        padded = self._new_frame is _GzipFrame
+        data = self._frame.unused_data
+        while not (data := data.lstrip(b"\0") if padded else data):
+            more = self._compressed.read()
+            if not more:
+                return more
+            data = more
+        return data
 
     def _decompress(self, data: bytes) -> bytes:
         try:
@@ -131,7 +145,7 @@ def decompressed(stream: FileStream) -> Generator[None, None, Stream]:
     head = yield from stream.head(lambda head: len(head) >= len(_ZSTD))
     if head.startswith(_GZIP):
         return Decompressed(stream, _GzipFrame)
-    if head.startswith(_ZSTD):
+    if head.startswith((_ZSTD, *_ZSTD_SKIPPABLE)):
         return Decompressed(stream, _zstd())
     stream.chunk_bytes = _CHUNK_BYTES
     return stream

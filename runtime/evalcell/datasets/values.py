@@ -1,18 +1,28 @@
 """Python values as the JSON text of a row.
 
-Values keep their types as far as JSON has them. Decimals are numbers with every digit, times are ISO 8601 text, bytes
-are base64, NaN is null; NumPy's numbers and arrays are what they hold.
+Values keep their types as far as JSON has them. Decimals are numbers, times are ISO 8601 text, bytes are base64, NaN
+and infinity are null; NumPy's numbers and arrays are what they hold.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from evalcell.datasets.row import MOST_BYTES, Row
+from evalcell.datasets.row import MOST_BYTES, MOST_TEXT, Row
 
 
 def _plain(value: Any) -> Any:
     """What the encoder does not know by itself."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if type(value).__name__ in ("NaTType", "NAType"):  # pandas' words for nothing
+        return None
+    if getattr(getattr(value, "dtype", None), "kind", "") in (
+        "M",
+        "m",
+    ):  # NumPy's times, which `tolist` makes numbers of
+        return value.astype(str).tolist()
     for method in ("isoformat", "tolist"):  # nanosecond times are pandas' own types; `tolist` is NumPy's
         if hasattr(value, method):
             return getattr(value, method)()
@@ -29,5 +39,5 @@ def row_of(value: Any, index: int) -> Row:
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         return Row(index, None, b"", f"cannot be written as JSON: {error}")
     if len(text) > MOST_BYTES:
-        return Row(index, None, b"", f"is longer than {MOST_BYTES} bytes")
+        return Row(index, None, b"", f"is longer than {MOST_TEXT}")
     return Row(index, None, text)

@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import NamedTuple
 
 from evalcell.datasets import Row
 from evalcell.engine.protocol import Done
-from evalcell.errors import DatasetError
 from evalcell.tally import Tally
 
 _MOST_BATCH_BYTES = 1024**2
@@ -27,21 +27,34 @@ class Batch:
     def __init__(self, rows: list[Row]) -> None:
         self.rows = rows
         self.lines: list[bytes | None] = [None] * len(rows)
-        self.missing = len(rows)
-        self.tally = Tally()
-        self.malformed: list[str] = []
         self.held_bytes = 0
+        self._given = 0
+        self._tally = Tally()
+        self._malformed: list[str] = []
+
+    @property
+    def is_given(self) -> bool:
+        """Whether all of it has been given out."""
+        return self._given == len(self.rows)
 
     def fill(self, position: int, done: Done) -> None:
         for offset, lines in enumerate(done.rows):
             self.lines[position + offset] = lines
             self.held_bytes += len(lines)
-        self.missing -= len(done.rows)
-        self.tally.merge(done.tally)
-        self.malformed += done.malformed
+        self._tally.merge(done.tally)
+        self._malformed += done.malformed
 
-    def finished(self) -> Finished:
-        return Finished([lines for lines in self.lines if lines is not None], self.tally, self.malformed)
+    def take(self) -> Finished | None:
+        """What has come back since the last time, as far as no row before it is missing; None where nothing has."""
+        ready = list(takewhile(lambda lines: lines is not None, self.lines[self._given :]))
+        if not ready:
+            return None
+        rows = [lines for lines in ready if lines is not None]
+        self._given += len(rows)
+        self.held_bytes -= sum(map(len, rows))
+        finished = Finished(rows, self._tally, self._malformed)
+        self._tally, self._malformed = Tally(), []
+        return finished
 
 
 class Span:
@@ -70,7 +83,7 @@ class Source:
 
     def __init__(self, rows: Iterator[Row | None]) -> None:
         self._rows = rows
-        self._error: DatasetError | None = None
+        self._error: Exception | None = None
         self.ended = False
 
     def read(self, most_rows: int) -> list[Row]:
@@ -87,7 +100,7 @@ class Source:
                 size += len(row.text)
         except StopIteration:
             self.ended = True
-        except DatasetError as error:
+        except Exception as error:  # noqa: BLE001 - rows may come from a user's own generator
             self.ended, self._error = True, error
         return batch
 

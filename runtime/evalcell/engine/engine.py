@@ -178,12 +178,15 @@ class Engine(AbstractContextManager["Engine"]):
         self._source = Source(rows)
         self._rows_started = time.monotonic()
         while (self._batches or not self._source.ended) and not self.cancelled:
+            while self._batches and (finished := self._batches[0].take()) is not None:
+                yield finished
+                if self._batches[0].is_given:
+                    self._batches.popleft()
             while self._has_room() and (batch := self._source.read(self._batch_rows)):
                 self._batches.append(Batch(batch))
                 self._waiting.append(Span(self._batches[-1], 0, len(batch)))
+                self._hand_out()
             self._hand_out()
-            while self._batches and not self._batches[0].missing:
-                yield self._batches.popleft().finished()
             if self._batches:
                 self._receive()
         if not self.cancelled:

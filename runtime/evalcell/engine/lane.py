@@ -3,7 +3,8 @@
     python -P -m evalcell.engine.lane DESCRIPTOR
 
 It is started with an environment of a few fixed names and talks over one inherited socket. The main thread does nothing
-but read, so that the lane dies with its parent even while guest code is running; a thread with plenty of stack works.
+but read, so that the lane dies with its parent even while guest code is running; a thread with plenty of stack works,
+and one sends what is done while a slow row keeps the other busy.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import resource
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from contextlib import ExitStack
@@ -55,6 +57,9 @@ class Lane:
         self._stack = stack
         self._session: Session | None = None
         self._work: RowWork | None = None
+        self._sending = threading.Lock()
+        self._done: list[bytes] = []
+        self._malformed: list[str] = []
 
     def serve(self, message: ToLane) -> None:
         """Answers one message."""
@@ -85,30 +90,44 @@ class Lane:
         self._send(Opened(loaded))
 
     def _run(self, message: Work) -> None:
-        """Runs the rows. What is done goes out at least every fifth of a second: little is lost, all is seen."""
         assert self._session is not None
         assert self._work is not None
-        work, rows, malformed = self._work, [], []
-        size, flushed = 0, time.monotonic()
-        for lines, problem in work.run(self._session, message.rows):
-            rows.append(lines)
-            if problem is not None:
-                malformed.append(problem)
+        size = 0
+        for lines, problem in self._work.run(self._session, message.rows):
+            with self._sending:
+                self._done.append(lines)
+                if problem is not None:
+                    self._malformed.append(problem)
             size += len(lines)
-            if size > _FLUSH_BYTES or time.monotonic() - flushed > _FLUSH_SECONDS:
-                self._send(Done(rows, work.take_tally(), malformed))
-                rows, malformed, size, flushed = [], [], 0, time.monotonic()
-        if rows:
-            self._send(Done(rows, work.take_tally(), malformed))
+            if size > _FLUSH_BYTES:
+                self.flush()
+                size = 0
+        self.flush()
+
+    def flush(self) -> None:
+        """Sends what is done so far. May be called from any thread."""
+        with self._sending:
+            if self._done and self._work is not None:
+                protocol.send(self._connection, Done(self._done, self._work.take_tally(), self._malformed))
+                self._done, self._malformed = [], []
+
+    def flush_forever(self) -> None:
+        """Sends what is done every fifth of a second, however long a row takes: little is lost, and all is seen."""
+        with contextlib.suppress(OSError):  # nobody is there to hear it, and the process ends
+            while True:
+                time.sleep(_FLUSH_SECONDS)
+                self.flush()
 
     def _send(self, message: protocol.FromLane) -> None:
-        protocol.send(self._connection, message)
+        with self._sending:
+            protocol.send(self._connection, message)
 
 
 def _serve_forever(connection: socket.socket, inbox: "queue.SimpleQueue[ToLane]") -> None:
     """Answers messages until the machinery fails: then it says so once and is gone."""
     with ExitStack() as stack:
         lane = Lane(connection, stack)
+        threading.Thread(target=lane.flush_forever, name="evalcell-flush", daemon=True).start()
         try:
             while True:
                 lane.serve(inbox.get())
@@ -119,6 +138,7 @@ def _serve_forever(connection: socket.socket, inbox: "queue.SimpleQueue[ToLane]"
         except Exception:  # noqa: BLE001 - a bug of ours must reach the parent with its traceback
             fault = Faulted(traceback.format_exc())
         with contextlib.suppress(OSError):  # nobody may be there to hear it
+            lane.flush()
             protocol.send(connection, fault)
         os._exit(1)
 

@@ -7,7 +7,12 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import msgspec
+
+import evalcell
+import evalcell_sandboxes
 from evalcell.engine import protocol
 from evalcell.engine.protocol import FromLane, ToLane
 from evalcell_sandboxes import SandboxFault
@@ -87,11 +92,20 @@ class LaneProcess:
         return f" Exit code {code}." + (f" It said:\n{said}" if said else "")
 
 
+def _import_path() -> list[str]:
+    """Where a lane finds evalcell and what it stands on. Never the current directory nor the user's own: a file in
+    them may be an evaluator, named like a module that a lane imports.
+    """
+    return list(
+        dict.fromkeys(str(Path(package.__path__[0]).parent) for package in (evalcell, evalcell_sandboxes, msgspec))
+    )
+
+
 def _environment() -> dict[str, str]:
     """All that a lane inherits: nothing of the user's own environment, which may hold secrets."""
     return {
         "EVALCELL_CACHE_DIR": str(cache_dir()),
         "PATH": os.defpath,
-        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "PYTHONPATH": os.pathsep.join(_import_path()),
         "PYTHONDONTWRITEBYTECODE": "1" if sys.dont_write_bytecode else "",
     }

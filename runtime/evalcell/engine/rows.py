@@ -1,5 +1,6 @@
 """The way of a row inside a lane: bind, run, score, record."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, assert_never
 
@@ -40,18 +41,24 @@ class RowWork:
         self._id_path = Path("id" if plan.id_path is None else plan.id_path)
         self._id_required = plan.id_path is not None
         self.tally = Tally()
+        self._counting = threading.Lock()
 
     def run(self, session: Session, rows: Sequence[Row]) -> Iterator[tuple[bytes, str | None]]:
         """For each row its record lines, and why it was malformed if it was. `tally` counts along."""
         for some in self._bound(rows):
             outcomes = session.run([item.arguments for item in some if isinstance(item.arguments, bytes)])
             for item in some:
-                if isinstance(item.arguments, Error):
-                    lines = self.failed(item.row, item.id, item.arguments)
-                else:
-                    lines = self._scored(item, next(outcomes))
-                self.tally.rows += 1
+                outcome = None if isinstance(item.arguments, Error) else next(outcomes)
+                with self._counting:
+                    lines = self._finished(item, outcome)
+                    self.tally.rows += 1
                 yield lines, item.malformed
+
+    def _finished(self, item: Ready, outcome: Outcome | None) -> bytes:
+        if isinstance(item.arguments, Error):
+            return self.failed(item.row, item.id, item.arguments)
+        assert outcome is not None
+        return self._scored(item, outcome)
 
     def _bound(self, rows: Sequence[Row]) -> Iterator[list[Ready]]:
         """Rows with their arguments, as many at a time as weigh little: bindings may repeat a row many times over."""
@@ -67,8 +74,9 @@ class RowWork:
             yield some
 
     def take_tally(self) -> Tally:
-        """What was counted since the last call."""
-        taken, self.tally = self.tally, Tally()
+        """What was counted since the last call. May be called from another thread than the one that counts."""
+        with self._counting:
+            taken, self.tally = self.tally, Tally()
         return taken
 
     def bind(self, row: Row) -> Ready:

@@ -58,7 +58,7 @@ def prepare(progress: Progress) -> Path:
             source = _image(progress)
             progress("Compiling Python for this machine (once)")
             with replacing(compiled) as temporary:
-                _run([sys.executable, "-m", __name__, str(source), str(temporary)], "compile the guest image")
+                _run([sys.executable, "-P", "-m", __name__, str(source), str(temporary)], "compile the guest image")
     return compiled
 
 
