@@ -60,3 +60,16 @@ def test_the_python_of_the_readme_runs(evalcell, write, rows):
     first = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
     done = evalcell("run", write("mine.py", first), "--data", rows([{"output": " Yes", "reference": "yes"}]), "--json")
     assert done.json()["scores"]["mine"]["mean"] == 1.0
+
+
+def test_the_way_of_a_newcomer_works_as_it_is_written(tmp_path):
+    """All but the clone and the install, which take a network: those are done by CI's own set-up."""
+    (tmp_path / "answers.csv").write_text(re.search(r"```csv\n(.*?)```", README, re.DOTALL)[1], encoding="utf-8")
+    block = next(block for block in BLOCKS if "pip install" in block)
+    commands = re.findall(r"^\$ (.*)$", block, re.MULTILINE)
+    assert len(commands) <= 5
+    own = [shlex.split(command)[1:] for command in commands if command.startswith("evalcell")]
+    for arguments in own:
+        done = subprocess.run([sys.executable, "-m", "evalcell", *arguments], cwd=tmp_path, check=False, timeout=120)
+        assert done.returncode == 0
+    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 3
