@@ -128,7 +128,7 @@ def test_a_file_that_cannot_be_run_exits_with_2_and_says_why(evalcell, write, ro
         ),
         (["run", "e.py", "--data", "rows.jsonl", "--limit", "load_seconds=99999999999"], "cannot work"),
         (["run", "e.py", "--data", "rows.jsonl", "--out", "."], "is a directory"),
-        (["run", "e.py", "--data", "rows.jsonl", "--out", ""], "is a directory"),
+        (["run", "e.py", "--data", "rows.jsonl", "--out", ""], "names no file"),
         (["run", "e.py", "--data", "rows.jsonl", "--out", "rows.jsonl"], "would overwrite the dataset"),
         (["run", "e.py", "--data", "rows.jsonl", "--set", "output=99999999999999999999999"], "64 bits"),
         (["runn"], "No such command"),
