@@ -1,8 +1,6 @@
 """What a wall rests on, and from which version on it has no known way out."""
 
 from msgspec import Struct
-from packaging.version import InvalidVersion
-from packaging.version import Version as _Parsed
 
 
 class Version(Struct, frozen=True):
@@ -15,7 +13,10 @@ class Version(Struct, frozen=True):
     @property
     def safe(self) -> bool:
         """Whether it is there and not older than what is known to be safe. What cannot be read counts as too old."""
+        from packaging.version import InvalidVersion  # seldom needed, and every lane imports this module
+        from packaging.version import Version as Parsed
+
         try:
-            return self.found is not None and _Parsed(self.found) >= _Parsed(self.floor)
+            return self.found is not None and Parsed(self.found) >= Parsed(self.floor)
         except InvalidVersion:
             return False

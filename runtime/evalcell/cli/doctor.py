@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from evalcell import doctor as core
 from evalcell.cli.screen import Screen
-from evalcell.doctor import Health, Wall
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from evalcell.doctor import Health, Wall
 
 UNAVAILABLE = 4
 
@@ -21,8 +21,10 @@ def doctor(as_json: bool) -> int:  # noqa: FBT001 - a flag
     """Say which sandboxes can be used here and what the others lack, with the versions they rest on, and lean on
     each with code that tries to get out. Exits with 4 when one is missing or does not hold.
     """
+    from evalcell.doctor import examine  # not needed by the other commands, which start faster without it
+
     with Screen(quiet=as_json) as screen:
-        health = core.examine(screen.progress)
+        health = examine(screen.progress)
         screen.stop()
     if as_json:
         click.echo(msgspec.json.encode({**msgspec.to_builtins(health), "well": health.well}))
@@ -31,8 +33,10 @@ def doctor(as_json: bool) -> int:  # noqa: FBT001 - a flag
     return 0 if health.well else UNAVAILABLE
 
 
-def _show(health: Health) -> None:
+def _show(health: "Health") -> None:
     from rich.console import Console
+
+    from evalcell.doctor import purpose
 
     console = Console(highlight=False, soft_wrap=True)
     console.print(
@@ -47,10 +51,10 @@ def _show(health: Health) -> None:
     console.print("\n[bold]optional packages[/bold]")
     for package, version in health.optional.items():
         state = version or "not installed"
-        console.print(f"  {package:<8} {state}  ({core.purpose(package)})", markup=False)
+        console.print(f"  {package:<8} {state}  ({purpose(package)})", markup=False)
 
 
-def _show_wall(console: "Console", wall: Wall) -> None:
+def _show_wall(console: "Console", wall: "Wall") -> None:
     state = "[green]ready[/green]" if wall.well else "[red]not ready[/red]" if wall.exists else "[dim]not yet[/dim]"
     python = f", Python {wall.python}" if wall.python else ""
     console.print(f"\n[bold]{wall.name}[/bold] {state}{python}")

@@ -26,16 +26,13 @@ def unavailable_reason() -> str | None:
     engine = wasmtime()
     if engine.found is None:
         return "the package 'wasmtime' is not installed. Install it with: pip install 'wasmtime>=50,<51'"
-    if not engine.found.startswith(_WASMTIME_SPOKEN) and engine.safe:
-        return (
-            f"wasmtime {engine.found} is newer than this version of evalcell knows how to speak to. "
-            "Install another with: pip install 'wasmtime>=50,<51'"
+    if not engine.found.startswith(_WASMTIME_SPOKEN):
+        what = (
+            "newer than this version of evalcell knows how to speak to"
+            if engine.safe
+            else f"older than {engine.floor}, and older ones have known ways out"
         )
-    if not engine.safe:
-        return (
-            f"wasmtime {engine.found} is older than {engine.floor}, and older ones have known ways out. "
-            "Install a newer one with: pip install 'wasmtime>=50,<51'"
-        )
+        return f"wasmtime {engine.found} is {what}. Install another with: pip install 'wasmtime>=50,<51'"
     if image.packaged() or (cache_dir() / "wasm" / image.file_name()).exists() or image.can_build():
         return None
     return (
