@@ -24,7 +24,6 @@ from evalcell.engine import protocol
 from evalcell.engine.protocol import (
     Describe,
     Described,
-    Done,
     Faulted,
     NotDescribed,
     Open,
@@ -58,8 +57,6 @@ class Lane:
         self._session: Session | None = None
         self._work: RowWork | None = None
         self._sending = threading.Lock()
-        self._done: list[bytes] = []
-        self._malformed: list[str] = []
 
     def serve(self, message: ToLane) -> None:
         """Answers one message."""
@@ -93,11 +90,7 @@ class Lane:
         assert self._session is not None
         assert self._work is not None
         size = 0
-        for lines, problem in self._work.run(self._session, message.rows):
-            with self._sending:
-                self._done.append(lines)
-                if problem is not None:
-                    self._malformed.append(problem)
+        for lines in self._work.run(self._session, message.rows):
             size += len(lines)
             if size > _FLUSH_BYTES:
                 self.flush()
@@ -107,9 +100,9 @@ class Lane:
     def flush(self) -> None:
         """Sends what is done so far. May be called from any thread."""
         with self._sending:
-            if self._done and self._work is not None:
-                protocol.send(self._connection, Done(self._done, self._work.take_tally(), self._malformed))
-                self._done, self._malformed = [], []
+            done = self._work.take() if self._work is not None else None
+            if done is not None:
+                protocol.send(self._connection, done)
 
     def flush_forever(self) -> None:
         """Sends what is done every fifth of a second, however long a row takes: little is lost, and all is seen."""

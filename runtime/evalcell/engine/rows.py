@@ -10,6 +10,7 @@ from msgspec import Raw
 from evalcell import records
 from evalcell.binding import Binder, Unbound
 from evalcell.datasets import Row
+from evalcell.engine.protocol import Done
 from evalcell.paths import Missing, Path
 from evalcell.plan import Plan
 from evalcell.records import Error, Record
@@ -41,18 +42,23 @@ class RowWork:
         self._id_path = Path("id" if plan.id_path is None else plan.id_path)
         self._id_required = plan.id_path is not None
         self.tally = Tally()
-        self._counting = threading.Lock()
+        self._done: list[bytes] = []
+        self._malformed: list[str] = []
+        self._accounting = threading.Lock()
 
-    def run(self, session: Session, rows: Sequence[Row]) -> Iterator[tuple[bytes, str | None]]:
-        """For each row its record lines, and why it was malformed if it was. `tally` counts along."""
+    def run(self, session: Session, rows: Sequence[Row]) -> Iterator[bytes]:
+        """For each row its record lines, as soon as they are known. `take` gives them too, with what they add up to."""
         for some in self._bound(rows):
             outcomes = session.run([item.arguments for item in some if isinstance(item.arguments, bytes)])
             for item in some:
                 outcome = None if isinstance(item.arguments, Error) else next(outcomes)
-                with self._counting:
+                with self._accounting:
                     lines = self._finished(item, outcome)
                     self.tally.rows += 1
-                yield lines, item.malformed
+                    self._done.append(lines)
+                    if item.malformed is not None:
+                        self._malformed.append(item.malformed)
+                yield lines
 
     def _finished(self, item: Ready, outcome: Outcome | None) -> bytes:
         if isinstance(item.arguments, Error):
@@ -74,10 +80,18 @@ class RowWork:
             yield some
 
     def take_tally(self) -> Tally:
-        """What was counted since the last call. May be called from another thread than the one that counts."""
-        with self._counting:
-            taken, self.tally = self.tally, Tally()
+        """What was counted since the last call."""
+        taken, self.tally = self.tally, Tally()
         return taken
+
+    def take(self) -> Done | None:
+        """What was done since the last call: rows and their tally always together, from whatever thread it is asked."""
+        with self._accounting:
+            if not self._done:
+                return None
+            done = Done(self._done, self.take_tally(), self._malformed)
+            self._done, self._malformed = [], []
+            return done
 
     def bind(self, row: Row) -> Ready:
         """Makes a row's arguments, or the `binding` error that says why there are none."""
