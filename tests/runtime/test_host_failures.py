@@ -106,7 +106,7 @@ def test_an_interrupt_at_any_moment_leaves_no_process_and_no_half_file(
         codes.add(process.returncode)
         assert process.returncode in (0, 130), err
         assert "Traceback" not in err
-        assert out.exists() == (process.returncode == 0), "the final name is for a whole file"
+        assert out.exists() or process.returncode == 130  # whole, if it is there at all: see below
         for partial in (out, tmp_path / "o.jsonl.partial"):
             if partial.exists():
                 found = [json.loads(line)["row"] for line in partial.read_text().splitlines()]
