@@ -181,14 +181,19 @@ class Run(AbstractContextManager["Run"]):
             OutputError: The records cannot be written to `out`.
             SandboxError: The sandbox failed, and no worker can be kept alive.
         """
-        while self._lines or self._step_buffered():
-            yield records.decode(self._lines.popleft())
+        while self._lines or self._step(keep=True) is not None:
+            try:
+                line = self._lines.popleft()
+            except IndexError:  # cancelled by another thread in between
+                return
+            yield records.decode(line)
 
     def next_results(self) -> list[Record]:
         """The next records, as many as are known together; none at the end."""
-        if not self._lines and not self._step_buffered():
+        if not self._lines and self._step(keep=True) is None:
             return []
-        taken, self._lines = self._lines, deque()
+        with self._stepping:
+            taken, self._lines = self._lines, deque()
         return [records.decode(line) for line in taken]
 
     def pieces(self) -> Iterator[Finished]:
@@ -251,17 +256,11 @@ class Run(AbstractContextManager["Run"]):
             return read
         return max(read or 0.0, min(1.0, rows / self._order.rows))
 
-    def _step_buffered(self) -> bool:
-        """Takes one piece and keeps its lines for `results`; False at the end."""
-        while not self._lines:
-            piece = self._step()
-            if piece is None:
-                return False
-            self._lines.extend(line for lines in piece.rows for line in lines.splitlines())
-        return True
+    def _step(self, *, keep: bool = False) -> Finished | None:
+        """Takes the next piece from the engine and accounts for it; None at the end, and after it.
 
-    def _step(self) -> Finished | None:
-        """Takes the next piece from the engine and accounts for it; None at the end, and after it."""
+        With `keep`, its lines are kept for `results`.
+        """
         with self._stepping:
             if self._state != "running":
                 return None
@@ -270,6 +269,8 @@ class Run(AbstractContextManager["Run"]):
                 piece = next(self._pieces, None)
                 if piece is not None:
                     self._take(piece)
+                    if keep:
+                        self._lines.extend(line for lines in piece.rows for line in lines.splitlines())
                     return piece
             except BaseException as error:
                 self._close("failed", error)

@@ -95,27 +95,49 @@ def _open(path: Path, mode: str = "wb") -> IO[bytes]:
 
 def _open_alone(path: Path) -> IO[bytes]:
     """Opens the file for one run at a time; what another run is writing stays as it is."""
-    file = _open(path, "ab")
+    while True:
+        file = _open(path, "ab")
+        try:
+            if not _locked(file) or _is_still(path, file):
+                file.truncate(0)
+                return file
+        except OSError as error:
+            file.close()
+            taken = isinstance(error, BlockingIOError)
+            why = "it is being written by another run. Name another file" if taken else error.strerror
+            raise OutputError(f"{str(path)!r} cannot be written: {why}.") from None
+        file.close()  # between opening and locking, another run finished it and gave it its final name
+
+
+def _locked(file: IO[bytes]) -> bool:
+    """Takes the lock; False where the file system knows none."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        file.truncate(0)
-    except OSError as error:
-        file.close()
-        taken = isinstance(error, BlockingIOError)
-        why = "it is being written by another run. Name another file" if taken else error.strerror
-        raise OutputError(f"{str(path)!r} cannot be written: {why}.") from None
-    return file
+    except BlockingIOError:
+        raise
+    except OSError:
+        return False
+    return True
+
+
+def _is_still(path: Path, file: IO[bytes]) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager
 def _file(path: Path) -> Iterator[Sink]:
-    partial = _partial(path)
+    partial, owner = _partial(path), os.getpid()
     with _open_alone(partial) as file:
         try:
             yield _writing_to(str(partial), file)
             _finish(file, partial, path)
         except BaseException as error:
-            if partial.exists() and partial.stat().st_size:
+            if os.getpid() != owner:
+                pass  # a forked copy of the process that writes it
+            elif partial.exists() and partial.stat().st_size:
                 error.add_note(f"The records so far are in {str(partial)!r}.")
             else:
                 partial.unlink(missing_ok=True)

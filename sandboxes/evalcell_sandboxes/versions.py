@@ -1,5 +1,7 @@
 """What a wall rests on, and from which version on it has no known way out."""
 
+import re
+
 from msgspec import Struct
 
 
@@ -13,10 +15,11 @@ class Version(Struct, frozen=True):
     @property
     def safe(self) -> bool:
         """Whether it is there and not older than what is known to be safe. What cannot be read counts as too old."""
-        from packaging.version import InvalidVersion  # seldom needed, and every lane imports this module
-        from packaging.version import Version as Parsed
+        found, floor = _numbers(self.found or ""), _numbers(self.floor)
+        return found is not None and floor is not None and found >= floor
 
-        try:
-            return self.found is not None and Parsed(self.found) >= Parsed(self.floor)
-        except InvalidVersion:
-            return False
+
+def _numbers(version: str) -> tuple[int, ...] | None:
+    """A release as numbers, without what a distribution added; None for what is none, such as a release candidate."""
+    plain = re.fullmatch(r"(\d+(?:\.\d+)*)(?:\+.*)?", version)
+    return tuple(map(int, plain[1].split("."))) if plain else None

@@ -143,7 +143,16 @@ def test_a_wasmtime_with_known_ways_out_is_not_used(monkeypatch):
 
 @pytest.mark.parametrize(
     ("found", "safe"),
-    [("50.0.0", True), ("50.0.1", True), ("51.0", True), ("49.9.9", False), (None, False), ("x", False)],
+    [
+        ("50.0.0", True),
+        ("50.0.1", True),
+        ("51.0", True),
+        ("49.9.9", False),
+        ("50.0.0rc1", False),
+        ("50.0.0+dfsg1", True),
+        (None, False),
+        ("x", False),
+    ],
 )
 def test_versions_below_their_floor_are_not_safe(found, safe):
     assert Version("wasmtime", found, "50.0.0").safe is safe

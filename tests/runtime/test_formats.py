@@ -334,8 +334,17 @@ def test_rows_in_memory_are_a_dataset_too(rows):
 def test_values_that_json_has_no_word_for_are_written_as_the_nearest_it_has():
     row = {"a": numpy.int64(3), "b": numpy.array([[1.5, 2.5]]), "c": decimal.Decimal("1.20"), "d": {1, 2}, "e": b"x"}
     assert values(in_memory([collections.ChainMap({"a": 1})])) == [{"a": 1}]
-    times = {"a": numpy.datetime64("2026-01-02T03:04:05.000000006"), "b": pandas.NaT, "c": pandas.NA, "d": float("inf")}
-    assert values(in_memory([times])) == [{"a": "2026-01-02T03:04:05.000000006", "b": None, "c": None, "d": None}]
+    times = {
+        "a": numpy.datetime64("2026-01-02T03:04:05.000000006"),
+        "b": numpy.datetime64("NaT"),
+        "e": numpy.array([5], "timedelta64[s]"),
+        "f": pandas.NaT,
+        "c": pandas.NA,
+        "d": float("inf"),
+    }
+    assert values(in_memory([times])) == [
+        {"a": "2026-01-02T03:04:05.000000006", "b": None, "e": ["PT5S"], "f": None, "c": None, "d": None}
+    ]
     assert values(in_memory([row])) == [{"a": 3, "b": [[1.5, 2.5]], "c": 1.2, "d": [1, 2], "e": "eA=="}]
 
 

@@ -55,5 +55,8 @@ def _ignore_interrupts() -> None:
 
 def _give_up(_signal: int, _frame: FrameType | None) -> None:
     """Lanes end with this process, and records that were written stay where they are."""
-    os.write(2, b"error: Interrupted.\n")
-    os._exit(INTERRUPTED)
+    try:
+        os.set_blocking(2, False)
+        os.write(2, b"error: Interrupted.\n")
+    finally:  # whatever became of stderr
+        os._exit(INTERRUPTED)

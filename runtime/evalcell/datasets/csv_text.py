@@ -6,6 +6,7 @@ answered may look like any of them; an evaluator that wants a number says `float
 
 import csv
 import re
+import threading
 from collections.abc import Iterator
 
 import msgspec
@@ -14,6 +15,7 @@ from evalcell.datasets.lines import LineCutter
 from evalcell.datasets.row import MOST_BYTES, MOST_TEXT, Row, first_twice
 from evalcell.errors import DatasetError
 
+_CELL_LIMIT = threading.Lock()
 _QUOTED = re.compile(rb'"[^"]*+"?')
 _CLOSING = re.compile(rb'[^"]*+(?:""[^"]*+)*+"')
 """From inside a quoted cell to the quote that ends it; two quotes are one that belongs to the text."""
@@ -50,11 +52,12 @@ class Records:
         # What is no UTF-8 becomes lone surrogates here, which no row can be encoded with: it fails alone.
         texts = (record.decode("utf-8", "surrogateescape") for record in records)
         cells = csv.reader(texts, delimiter=self._delimiter or ",")
-        most_before = csv.field_size_limit(MOST_BYTES)  # the module keeps one limit for the whole process
-        try:
-            return [row for record in records if (row := self._parse(record, cells)) is not None]
-        finally:
-            csv.field_size_limit(most_before)
+        with _CELL_LIMIT:
+            most_before = csv.field_size_limit(MOST_BYTES)  # the module keeps one limit for the whole process
+            try:
+                return [row for record in records if (row := self._parse(record, cells)) is not None]
+            finally:
+                csv.field_size_limit(most_before)
 
     def _whole_records(self, lines: list[bytes]) -> list[bytes]:
         """The records that the lines complete; what comes after them waits for more."""

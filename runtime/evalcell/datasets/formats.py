@@ -6,7 +6,6 @@ from pathlib import PurePath
 
 import msgspec
 
-from evalcell.datasets.row import MOST_BYTES
 from evalcell.errors import DatasetError
 
 PARQUET_MAGIC = b"PAR1"
@@ -15,12 +14,13 @@ _LOOKALIKES = {
     codecs.BOM_UTF16_BE: "UTF-16 text. Save it as UTF-8.",
     b"PK\x03\x04": "a zip archive or a workbook. Unpack it, or save it as CSV.",
     b"\x1f\x8b": "compressed twice. Unpack it once.",
-    b"BZh": "bzip2 data. Unpack it, or pack it with gzip or zstd.",
+    b"BZh91AY&SY": "bzip2 data. Unpack it, or pack it with gzip or zstd.",
     b"\xfd7zXZ\x00": "xz data. Unpack it, or pack it with gzip or zstd.",
-    b"ARROW1": "an Arrow file. Save it as Parquet.",
+    b"ARROW1\0\0": "an Arrow file. Save it as Parquet.",
     b"Obj\x01": "an Avro file. Save it as Parquet or JSONL.",
 }
 """What people take for a dataset that can be read, by how it begins."""
+_TELLING_BYTES = 1024**2
 _COMPRESSED = (".gz", ".gzip", ".zst", ".zstd")
 _DELIMITERS = (b",", b";", b"\t")
 
@@ -51,7 +51,7 @@ def tells(head: bytes) -> bool:
     """Whether so much of a dataset is enough to tell its format: a whole line, with something in it."""
     content = head.removeprefix(codecs.BOM_UTF8).lstrip()
     known = (b"[", b"{", PARQUET_MAGIC, *_LOOKALIKES)
-    return b"\n" in content or content.startswith(known) or len(head) >= MOST_BYTES
+    return b"\n" in content or content.startswith(known) or len(head) >= _TELLING_BYTES
 
 
 def recognised(path: str, head: bytes) -> Format:

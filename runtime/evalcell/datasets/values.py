@@ -18,15 +18,19 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if type(value).__name__ in ("NaTType", "NAType"):  # pandas' words for nothing
         return None
-    if getattr(getattr(value, "dtype", None), "kind", "") in (
-        "M",
-        "m",
-    ):  # NumPy's times, which `tolist` makes numbers of
-        return value.astype(str).tolist()
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    if kind in ("M", "m"):  # NumPy's times, which `tolist` makes numbers of
+        return list(value) if value.ndim else _time(value, kind)
     for method in ("isoformat", "tolist"):  # nanosecond times are pandas' own types; `tolist` is NumPy's
         if hasattr(value, method):
             return getattr(value, method)()
     raise TypeError(f"a value of type {type(value).__name__} has no place in JSON")
+
+
+def _time(value: Any, kind: str) -> Any:
+    if value != value:  # noqa: PLR0124 - which only what is no time is not
+        return None
+    return str(value) if kind == "M" else value.astype("timedelta64[us]").item()
 
 
 _encode = msgspec.json.Encoder(decimal_format="number", enc_hook=_plain).encode

@@ -11,6 +11,7 @@ from evalcell.tally import Tally
 
 _MOST_BATCH_BYTES = 1024**2
 _READ_SECONDS = 0.1
+_SLOW_SECONDS = 0.02
 
 
 class Finished(NamedTuple):
@@ -85,12 +86,15 @@ class Source:
         self._rows = rows
         self._error: Exception | None = None
         self.ended = False
+        self.slow = False
+        """Whether the last rows were long in coming."""
 
     def read(self, most_rows: int) -> list[Row]:
         """Up to that many rows; fewer when they are large or come slowly, and at the end."""
         batch: list[Row] = []
         size = 0
-        until = time.monotonic() + _READ_SECONDS
+        started = time.monotonic()
+        until = started + _READ_SECONDS
         try:
             while len(batch) < most_rows and size < _MOST_BATCH_BYTES and time.monotonic() < until:
                 row = next(self._rows)
@@ -102,6 +106,8 @@ class Source:
             self.ended = True
         except Exception as error:  # noqa: BLE001 - rows may come from a user's own generator
             self.ended, self._error = True, error
+        finally:
+            self.slow = time.monotonic() - started > _SLOW_SECONDS
         return batch
 
     def raise_error(self) -> None:

@@ -55,6 +55,8 @@ _WINDOW = 8
 _MOST_HELD_BYTES = 32 * 1024**2
 _GRACE_SECONDS = 30.0
 """How much longer than its limits allow a lane may stay silent before it counts as dead."""
+_LOADS = 2
+"""How often a sandbox may load a program before its first row: once to compile it, once as every row will find it."""
 _MOST_RETRIES = 2
 _MOST_FAILED_STARTS = 3
 _LANE_START_SECONDS = 0.3
@@ -131,7 +133,7 @@ class Engine(AbstractContextManager["Engine"]):
         self._work = RowWork(plan)
         question = Open(plan)
         self._lanes[0].process.send(question)
-        answer = self._answer(question, plan.confinement.limits.load_seconds + _GRACE_SECONDS)
+        answer = self._answer(question, _LOADS * plan.confinement.limits.load_seconds + _GRACE_SECONDS)
         if not isinstance(answer, Opened):
             raise _error_of(answer)
         self._loaded(self._lanes[0], answer)
@@ -182,10 +184,12 @@ class Engine(AbstractContextManager["Engine"]):
                 yield finished
                 if self._batches[0].is_given:
                     self._batches.popleft()
-            while self._has_room() and (batch := self._source.read(self._batch_rows)):
+            while self._has_room() and not self.cancelled and (batch := self._source.read(self._batch_rows)):
                 self._batches.append(Batch(batch))
                 self._waiting.append(Span(self._batches[-1], 0, len(batch)))
                 self._hand_out()
+                if self._source.slow:
+                    break  # what is done meanwhile should not wait for the next row
             self._hand_out()
             if self._batches:
                 self._receive()
@@ -324,7 +328,7 @@ class Engine(AbstractContextManager["Engine"]):
     def _bury_the_silent(self) -> None:
         assert self._plan is not None
         limits = self._plan.confinement.limits
-        patience = limits.wall_seconds + limits.load_seconds + _GRACE_SECONDS
+        patience = limits.wall_seconds + _LOADS * limits.load_seconds + _GRACE_SECONDS
         for lane in list(self._lanes):
             silent = time.monotonic() - lane.process.heard > patience
             if silent and self._hears(lane) and (lane.spans or not lane.ready):

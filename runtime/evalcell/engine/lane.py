@@ -1,7 +1,5 @@
 """A lane: the process that takes batches of raw rows to records, with the sandbox inside it.
 
-    python -P -m evalcell.engine.lane DESCRIPTOR
-
 It is started with an environment of a few fixed names and talks over one inherited socket. The main thread does nothing
 but read, so that the lane dies with its parent even while guest code is running; a thread with plenty of stack works,
 and one sends what is done while a slow row keeps the other busy.
@@ -14,7 +12,6 @@ import queue
 import resource
 import signal
 import socket
-import sys
 import threading
 import time
 import traceback
@@ -150,7 +147,3 @@ def main(descriptor: int) -> None:
         for body in bodies:
             inbox.put(protocol.decode_to_lane(body))
     os._exit(0)  # the parent is gone, and nobody else is waiting for this work
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -9,8 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import msgspec
-
 import evalcell
 import evalcell_sandboxes
 from evalcell.engine import protocol
@@ -19,6 +17,8 @@ from evalcell_sandboxes import SandboxFault
 from evalcell_sandboxes.caching import cache_dir
 
 _STDERR_CHARACTERS = 2_000
+_BOOTSTRAP = "import sys; sys.path[:] = sys.argv[2:]; from evalcell.engine.lane import main; main(int(sys.argv[1]))"
+"""Isolated, so that nothing decides what a lane imports but the path that it is given."""
 
 
 class LaneProcess:
@@ -28,7 +28,7 @@ class LaneProcess:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "evalcell.engine.lane", str(theirs.fileno())],
+                [sys.executable, "-I", *_flags(), "-c", _BOOTSTRAP, str(theirs.fileno()), *_import_path()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -37,6 +37,7 @@ class LaneProcess:
                 cwd="/",
                 start_new_session=True,  # a Ctrl-C in the terminal reaches the parent alone
             )
+        self._owner = os.getpid()
         self.connection = ours
         self.heard = time.monotonic()
         self._frames = protocol.Frames(ours)
@@ -82,6 +83,10 @@ class LaneProcess:
         assert self._process.stderr is not None
         if self._process.stderr.closed:
             return ""
+        if os.getpid() != self._owner:  # a forked copy of the process that started it: not its lane to end
+            self.connection.close()
+            self._process.stderr.close()
+            return ""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)
@@ -93,12 +98,17 @@ class LaneProcess:
 
 
 def _import_path() -> list[str]:
-    """Where a lane finds evalcell and what it stands on. Never the current directory nor the user's own: a file in
-    them may be an evaluator, named like a module that a lane imports.
+    """Where a lane imports from: as this process does, but for the current directory and the one that the user's own
+    program lies in. A file in them may be an evaluator, named like a module that a lane imports.
     """
-    return list(
-        dict.fromkeys(str(Path(package.__path__[0]).parent) for package in (evalcell, evalcell_sandboxes, msgspec))
-    )
+    program = getattr(sys.modules.get("__main__"), "__file__", None)
+    shunned = {"", *(str(Path(place).resolve()) for place in (".", program and Path(program).parent) if place)}
+    ours = [str(Path(package.__path__[0]).parent) for package in (evalcell, evalcell_sandboxes)]
+    return list(dict.fromkeys([*(path for path in sys.path if path not in shunned), *ours]))
+
+
+def _flags() -> list[str]:
+    return ["-B"] if sys.dont_write_bytecode else []
 
 
 def _environment() -> dict[str, str]:
@@ -106,6 +116,4 @@ def _environment() -> dict[str, str]:
     return {
         "EVALCELL_CACHE_DIR": str(cache_dir()),
         "PATH": os.defpath,
-        "PYTHONPATH": os.pathsep.join(_import_path()),
-        "PYTHONDONTWRITEBYTECODE": "1" if sys.dont_write_bytecode else "",
     }

@@ -26,7 +26,7 @@ def unavailable_reason() -> str | None:
     engine = wasmtime()
     if engine.found is None:
         return "the package 'wasmtime' is not installed. Install it with: pip install 'wasmtime>=50,<51'"
-    if not engine.found.startswith(_WASMTIME_SPOKEN):
+    if not engine.safe or not engine.found.startswith(_WASMTIME_SPOKEN):
         what = (
             "newer than this version of evalcell knows how to speak to"
             if engine.safe
