@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -85,6 +86,18 @@ def evalcell(tmp_path: Path) -> Callable[..., SimpleNamespace]:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def stable() -> Callable[[str], list[str]]:
+    """What a command printed, line by line, without what differs from run to run: digests, times, space around cells."""
+
+    def stable(text: str) -> list[str]:
+        text = re.sub(r"\b[0-9a-f]{16}\b", "VERSION", text)
+        text = re.sub(r"[\d,.]+ (s\b|rows/s)", r"N \1", text)
+        return [re.sub(r"\s+", " ", line).strip() for line in text.splitlines() if line.strip() and "─" not in line]
+
+    return stable
 
 
 class Scored:

@@ -28,13 +28,6 @@ def commands(block: str):
         yield command, output
 
 
-def stable(text: str) -> list[str]:
-    """Lines without what differs from run to run: digests, times, and space around cells."""
-    text = re.sub(r"\b[0-9a-f]{16}\b", "VERSION", text)
-    text = re.sub(r"[\d,.]+ (s\b|rows/s)", r"N \1", text)
-    return [re.sub(r"\s+", " ", line).strip() for line in text.splitlines() if line.strip() and "─" not in line]
-
-
 def run(command: str, directory: Path) -> str:
     arguments = shlex.split(command)
     assert arguments[0] == "evalcell"
@@ -51,7 +44,7 @@ def run(command: str, directory: Path) -> str:
 
 
 @pytest.mark.parametrize("guide", sorted(path.name for path in GUIDES.glob("*.md") if path.name != "python.md"))
-def test_the_commands_of_a_guide_print_what_it_shows(guide, tmp_path):
+def test_the_commands_of_a_guide_print_what_it_shows(guide, tmp_path, stable):
     shown = 0
     for step in steps(guide):
         if step["file"]:

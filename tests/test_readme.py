@@ -20,15 +20,8 @@ def _commands():
             yield pytest.param(command.removeprefix("$ "), output, id=command[2:40])
 
 
-def _stable(text: str) -> list[str]:
-    """Lines without what differs from run to run: digests, times, and space around cells."""
-    text = re.sub(r"\b[0-9a-f]{16}\b", "VERSION", text)
-    text = re.sub(r"[\d,.]+ (s\b|rows/s)", r"N \1", text)
-    return [re.sub(r"\s+", " ", line).strip() for line in text.splitlines() if line.strip() and "─" not in line]
-
-
 @pytest.mark.parametrize(("command", "output"), list(_commands()))
-def test_a_command_of_the_readme_prints_what_it_says(command, output):
+def test_a_command_of_the_readme_prints_what_it_says(command, output, stable):
     done = subprocess.run(
         [sys.executable, "-m", "evalcell", *shlex.split(command)[1:]],
         cwd=ROOT,
@@ -39,7 +32,7 @@ def test_a_command_of_the_readme_prints_what_it_says(command, output):
     )
     assert done.returncode == 0, done.stderr
     if output:
-        assert _stable(done.stdout) == _stable(output)
+        assert stable(done.stdout) == stable(output)
 
 
 def test_the_make_commands_of_the_readme_exist():

@@ -59,7 +59,7 @@ class Evaluator:
         """An evaluator out of its source text; records carry its name.
 
         Raises:
-            UsageError: There is no such language.
+            UsageError: There is no such language, or the source is no text.
         """
         if not isinstance(text, str) or not isinstance(name, str):
             raise UsageError("The source of an evaluator is text, and so is its name.")
@@ -67,8 +67,12 @@ class Evaluator:
         if suffix is None:
             listed = ", ".join(repr(str(known)) for known in Language)
             raise UsageError(f"Evaluators are written in {listed}, not in {language!r}.")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"The source holds a lone surrogate at character {error.start}, and is no text.") from None
         name = _printable_name(name)
-        return cls(name, name + suffix, _printable_name(text.removeprefix("\ufeff")), Language(language))
+        return cls(name, name + suffix, text.removeprefix("\ufeff"), Language(language))
 
     @property
     def program(self) -> Program:

@@ -67,7 +67,7 @@ class _Stopped(Exception):
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, stacklevel=4)
+    warnings.warn(message, stacklevel=5)  # the line that calls `evalcell.run`
 
 
 def start(

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -226,3 +227,29 @@ def test_every_row_of_a_run_starts_fresh_wherever_batches_begin(score):
     source = "seen = []\ndef evaluate(output):\n    seen.append(output)\n    return len(seen)\n"
     found = score(source, [{"output": n} for n in range(300)], lanes=2)
     assert {record.score for record in found.records} == {1}
+
+
+@pytest.mark.parametrize("linked", [False, True], ids=["plain", "through-a-link"])
+def test_a_lane_imports_nothing_from_beside_the_users_program(tmp_path, linked):
+    """An evaluator that lies there may be named like a module that only lanes import."""
+    place = tmp_path / "project"
+    place.mkdir()
+    (place / "wasmtime.py").write_text(f"open({str(tmp_path / 'planted')!r}, 'w')\n")
+    (place / "program.py").write_text(
+        "import evalcell\n"
+        "evaluator = evalcell.Evaluator.from_source('def evaluate(output): return output')\n"
+        "print([record.score for record in evalcell.run(evaluator, [{'output': 3}]).results()])\n"
+    )
+    (tmp_path / "link").symlink_to(place)
+    environment = {**os.environ, **({"PYTHONPATH": str(tmp_path / "link")} if linked else {})}
+    done = subprocess.run(
+        [sys.executable, str(place / "program.py")],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stdout.strip() == "[3.0]", done.stderr
+    assert not (tmp_path / "planted").exists()

@@ -14,7 +14,7 @@ _LOOKALIKES = {
     codecs.BOM_UTF16_BE: "UTF-16 text. Save it as UTF-8.",
     b"PK\x03\x04": "a zip archive or a workbook. Unpack it, or save it as CSV.",
     b"\x1f\x8b": "compressed twice. Unpack it once.",
-    b"BZh91AY&SY": "bzip2 data. Unpack it, or pack it with gzip or zstd.",
+    **{b"BZh%d1AY&SY" % level: "bzip2 data. Unpack it, or pack it with gzip or zstd." for level in range(1, 10)},
     b"\xfd7zXZ\x00": "xz data. Unpack it, or pack it with gzip or zstd.",
     b"ARROW1\0\0": "an Arrow file. Save it as Parquet.",
     b"Obj\x01": "an Avro file. Save it as Parquet or JSONL.",
@@ -58,7 +58,6 @@ def recognised(path: str, head: bytes) -> Format:
     """The format of a dataset that begins like this.
 
     Parquet says so itself. Names tell tables from JSON; within JSON, a bracket begins a list and all else is lines.
-
     """
     if head.startswith(PARQUET_MAGIC):
         return Format.PARQUET

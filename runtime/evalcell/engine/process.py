@@ -102,9 +102,17 @@ def _import_path() -> list[str]:
     program lies in. A file in them may be an evaluator, named like a module that a lane imports.
     """
     program = getattr(sys.modules.get("__main__"), "__file__", None)
-    shunned = {"", *(str(Path(place).resolve()) for place in (".", program and Path(program).parent) if place)}
+    shunned = {os.path.realpath(place) for place in (_here(), program and Path(program).parent) if place}
+    kept = [path for path in sys.path if path and os.path.realpath(path) not in shunned]
     ours = [str(Path(package.__path__[0]).parent) for package in (evalcell, evalcell_sandboxes)]
-    return list(dict.fromkeys([*(path for path in sys.path if path not in shunned), *ours]))
+    return list(dict.fromkeys([*kept, *ours]))
+
+
+def _here() -> str | None:
+    try:
+        return os.getcwd()  # noqa: PTH109 - compared as text, links and all
+    except FileNotFoundError:  # somebody has removed it
+        return None
 
 
 def _flags() -> list[str]:
