@@ -13,7 +13,7 @@ _TOKENS = re.compile(rb'"[^"\\]*+(?:\\[\s\S][^"\\]*+)*+"|[\[{]|[\]}]')
 
 def too_deep(text: bytes) -> bool:
     """Whether the text is nested too deep to be decoded just anywhere."""
-    if text.count(b"[") + text.count(b"{") <= MOST_LEVELS:
+    if len(text) <= MOST_LEVELS or text.count(b"[") + text.count(b"{") <= MOST_LEVELS:
         return False
     depth = 0
     for token in _TOKENS.finditer(text):

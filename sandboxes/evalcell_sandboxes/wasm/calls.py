@@ -6,12 +6,10 @@ array and the result slot between calls and only fills them in.
 """
 
 import ctypes
-from collections.abc import Callable
 from ctypes import byref
-from typing import Any
 
 from wasmtime import Store, WasmtimeError, _ffi
-from wasmtime.component import ExportIndex, Instance, LinkerInstance
+from wasmtime.component import ExportIndex, Instance
 
 
 class _Text(ctypes.Structure):
@@ -21,18 +19,17 @@ class _Text(ctypes.Structure):
 
 
 class Export:
-    """One exported function of one instance. It takes strings, as UTF-8, and gives back one or nothing."""
+    """One exported function of one instance. It takes strings, as UTF-8, and gives one back."""
 
-    def __init__(self, store: Store, instance: Instance, index: ExportIndex, parameters: int, *, answers: bool) -> None:
+    def __init__(self, store: Store, instance: Instance, index: ExportIndex, parameters: int) -> None:
         function = instance.get_func(store, index)
         if function is None:
             raise WasmtimeError("the guest image lacks an export")
         self._function = function
         self._arguments = (_ffi.wasmtime_component_val_t * parameters)()
         self._slots = [_slot(value) for value in self._arguments]
-        self._result = _ffi.wasmtime_component_val_t() if answers else None
-        result = byref(self._result) if self._result is not None else None
-        self._call = (byref(function._func), store._context(), self._arguments, parameters, result, int(answers))
+        self._result = _ffi.wasmtime_component_val_t()
+        self._call = (byref(function._func), store._context(), self._arguments, parameters, byref(self._result), 1)
 
     def __call__(self, *arguments: bytes) -> bytes:
         """Calls the function.
@@ -48,8 +45,6 @@ class Export:
         error = _ffi.wasmtime_component_func_call(*self._call)
         if error:
             raise WasmtimeError._from_ptr(error)
-        if self._result is None:
-            return b""
         answer = _text(self._result)
         _ffi.wasmtime_component_val_delete(byref(self._result))
         return answer
@@ -64,27 +59,3 @@ def _slot(value: "_ffi.wasmtime_component_val_t") -> _Text:
 def _text(value: "_ffi.wasmtime_component_val_t") -> bytes:
     text = value.of.string
     return ctypes.string_at(text.data, text.size)
-
-
-class Ear:
-    """A host function that takes one string, as UTF-8, and answers yes or no."""
-
-    def __init__(self, hear: Callable[[bytes], bool]) -> None:
-        def heard(
-            _data: object, _context: object, _type: object, arguments: Any, _n: int, results: Any, _m: int
-        ) -> int:
-            results[0].kind = _ffi.WASMTIME_COMPONENT_BOOL
-            results[0].of.boolean = hear(_text(arguments[0]))
-            return 0
-
-        self._callback = _ffi.wasmtime_component_func_callback_t(heard)
-
-    def add_to(self, instance: LinkerInstance, name: str) -> None:
-        """Defines the function in a linker. It must be kept for as long as the linker is used."""
-        text = name.encode()
-        forget = ctypes.CFUNCTYPE(None, ctypes.c_void_p)()
-        error = _ffi.wasmtime_component_linker_instance_add_func(
-            instance.ptr(), ctypes.create_string_buffer(text), len(text), self._callback, None, forget
-        )
-        if error:
-            raise WasmtimeError._from_ptr(error)

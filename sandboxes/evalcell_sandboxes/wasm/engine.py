@@ -33,17 +33,13 @@ def wasm_stack_bytes() -> int:
 
 @cache
 def running_engine(wasm_stack_bytes: int) -> Engine:
-    """An engine for guests with that much stack, its epoch moving: one thread serves every deadline."""
+    """An engine for guests with that much stack, its epoch moving: with every tick, guests are asked for the time."""
     engine = make_engine(wasm_stack_bytes)
 
     def tick() -> None:
-        """As many ticks as time has passed: this thread may wait for the interpreter longer than it sleeps."""
-        ticked = time.monotonic()
         while True:
             time.sleep(TICK_SECONDS)
-            for _ in range(int((time.monotonic() - ticked) / TICK_SECONDS)):
-                engine.increment_epoch()
-                ticked += TICK_SECONDS
+            engine.increment_epoch()
 
     threading.Thread(target=tick, name="evalcell-deadlines", daemon=True).start()
     return engine

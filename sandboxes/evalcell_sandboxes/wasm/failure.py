@@ -3,7 +3,7 @@
 from wasmtime import WasmtimeError
 
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Usage
-from evalcell_sandboxes.wasm.host import EXIT, SLEEP
+from evalcell_sandboxes.wasm.host import EXIT, SLEEP, TIME
 
 
 def outcome_of_trap(
@@ -14,7 +14,7 @@ def outcome_of_trap(
     The text of a trap comes from wasmtime and from the names in our own image; the guest has no part in it.
     """
     text = str(error)
-    if denial == SLEEP or "wasm trap: interrupt" in text:
+    if denial in (SLEEP, TIME):
         verb = "slept past" if denial == SLEEP else "ran into"
         return Exceeded(limit=seconds_limit, message=f"the call {verb} its limit of {seconds:g} s", usage=usage)
     if "call stack exhausted" in text:

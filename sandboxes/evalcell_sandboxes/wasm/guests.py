@@ -1,39 +1,74 @@
-"""Instances of the guest: made, called under a deadline, thrown away."""
+"""Instances of the guest: made, called under a deadline, put back to where they were, thrown away.
 
-import math
+Deadlines: one thread of the engine moves its epoch every few milliseconds. At each step, guest code on whatever thread
+calls `_tick` from within, whatever it is doing and whatever it would catch, and there the time is looked at. No row has
+a thread or a timer of its own, and many rows can run in one call: a word in the guest's memory says which one it is at.
+"""
+
+import ctypes
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
-from wasmtime import Engine, Store, WasmtimeError
+from wasmtime import Engine, Store, WasmtimeError, _bindings, _ffi
 from wasmtime.component import Component, Instance, Linker
 
 from evalcell_sandboxes.errors import SandboxFault
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Usage
 from evalcell_sandboxes.program import Limits
-from evalcell_sandboxes.wasm.calls import Ear, Export
-from evalcell_sandboxes.wasm.engine import TICK_SECONDS
+from evalcell_sandboxes.wasm import answers, snapshot
+from evalcell_sandboxes.wasm.answers import Answers
+from evalcell_sandboxes.wasm.calls import Export
 from evalcell_sandboxes.wasm.failure import outcome_of_trap
-from evalcell_sandboxes.wasm.host import World, link
+from evalcell_sandboxes.wasm.host import TIME, World, link
 from evalcell_sandboxes.wasm.memory import LinearMemory
+from evalcell_sandboxes.wasm.snapshot import Snapshot
 
-_EXPORTS = {"describe": 1, "load": 2, "run": 1, "hook": 2}
+_EXPORTS = {"describe": 1, "answers-at": 1, "load": 2, "run": 1, "hook": 2}
 """What the guest exports, each with how many strings it takes."""
-_HOST = "evalcell:guest/host"
 # What a report may weigh beyond the result and the prints: compiled code up to a size, a message and a traceback.
 _CODE_BYTES = 1024**2
 _MESSAGE_BYTES = 256 * 1024
 _CALL_SECONDS = 0.1
 """How long a call goes on to further rows."""
+_CONTINUE = 0
+
+Output = tuple[bytes, bytes]
+"""What went to the raw descriptors 1 and 2."""
 
 
 class Report(NamedTuple):
-    """What the guest said of a call or a row, what that used, and what went to the raw descriptors 1 and 2."""
+    """What the guest said of a call, what that used, and what went to the raw descriptors."""
 
     text: bytes
     usage: Usage
-    output: tuple[bytes, bytes] | None
+    output: Output | None = None
+
+
+class Answered(NamedTuple):
+    """What came of a call with many rows: what the guest reported, what ended the call if it did not come back.
+
+    `stopped` when it was asked to come back early.
+    """
+
+    reports: list[Report]
+    ended: Exceeded | Crashed | None
+    stopped: bool
+
+
+class _Call:
+    """A call under way: the limit it is under, the rows it is given, and what each of those has used."""
+
+    def __init__(self, limit: str, rows: Sequence[bytes] = ()) -> None:
+        self.limit = limit
+        self.rows = rows
+        self.row = 0
+        self.stopped = False
+        self.usages: list[Usage] = []
+        self.outputs: dict[int, Output] = {}
+        self.started = self.began = time.perf_counter()
+        self.began_cpu = time.thread_time()
 
 
 class Guest:
@@ -44,126 +79,192 @@ class Guest:
         self._engine = engine
         self._component = component
         self._limits = limits
-        self._world = World(clock_start_ns, limits.stdout_bytes, limits.stderr_bytes, self._may_sleep)
-        self._ear = Ear(self._row_done)
-        self._linker: Linker = link(engine, component, self._world, {_HOST: {"row-done": self._ear}})
+        self._seconds = {
+            name: getattr(limits, name) for name in limits.__struct_fields__ if name.endswith("_seconds")
+        }
+        self._world = World(clock_start_ns, limits.stdout_bytes, limits.stderr_bytes, self._may_sleep, self._look)
+        self._linker: Linker = link(engine, component, self._world)
         self._indexes = {name: component.get_export_index(name) for name in _EXPORTS}
+        self._on_tick = _tick_callback(self._tick)
         self._memory = LinearMemory()
+        self._answers: Answers | None = None
+        self._snapshot: Snapshot | None = None
+        self._faulted = False
         self._store: Store | None = None
         self._instance: Instance | None = None
         self._exports: dict[str, Export] = {}
-        self._seeds: Iterator[int] = iter(())
-        self._reports: list[Report] = []
-        self._limit = "load_seconds"
-        self._most_reports = 0
-        self._call_ends = 0.0
-        self.told_to_stop = False
-        self._started = (0.0, 0.0)
+        self._call = _Call("load_seconds")
+        self._seed_of: Callable[[bytes], int] = len
         # Escaping makes a byte of output six bytes of JSON at worst.
         printed = 6 * (limits.stdout_bytes + limits.stderr_bytes)
         self.most_report_bytes = printed + max(limits.result_bytes, _CODE_BYTES) + _MESSAGE_BYTES
-        self._budgets = {
-            name: (getattr(limits, name), _ticks(getattr(limits, name)))
-            for name in limits.__struct_fields__
-            if name.endswith("_seconds")
-        }
 
     @property
     def alive(self) -> bool:
         return self._store is not None
 
+    @property
+    def answer_bytes(self) -> int:
+        """How much room the guest has for answers. Without any it comes back after every row, with the answer."""
+        return answers.SIZE if self._answers is not None else 0
+
     def close(self) -> None:
         """Throws the instance away, and with it everything that code inside has ever done."""
+        if self._snapshot is not None:
+            self._snapshot.close()
+            self._snapshot = None
         if self._store is not None:
             self._exports.clear()
             self._instance = None
+            self._answers = None
             self._store.close()
             self._store = None
 
     def renew(self) -> None:
         """Replaces the instance by a new one, in the state that the image was built in."""
         self.close()
-        # How much stack a guest may use was reckoned for the thread that opened it; another may have less.
-        if threading.get_ident() != self._thread:
-            raise SandboxFault("A session belongs to the thread that opened it.")
         store = Store(self._engine)
         store.set_limits(memory_size=self._limits.memory_bytes)
-        store.set_epoch_deadline(self._budgets["load_seconds"][1])
+        store.set_epoch_deadline(1)
+        _ffi.wasmtime_store_epoch_deadline_callback(store.ptr(), self._on_tick, None, _NO_FINALIZER)
+        self._begin(_Call("load_seconds"), int)
         self._world.reset()
-        self._memory.forget()
         try:
             self._instance = self._linker.instantiate(store, self._component)
+            self._store = store
+            self._answers = Answers.find(self._export("answers-at"), self._memory)
         except WasmtimeError as error:
+            self._store = None
             store.close()
             raise SandboxFault(f"wasmtime could not make an instance of the guest: {error}") from error
-        self._store = store
+
+    def remember(self) -> None:
+        """Makes what the instance is now the state that `restore` goes back to, where that can be done."""
+        where = self._memory.where()
+        if where is None or not snapshot.works_here():
+            return
+        self._world.settle()
+        try:
+            self._snapshot = Snapshot(where)
+        except OSError:  # out of descriptors or mappings: every row gets an instance of its own
+            self._snapshot = None
+
+    def restore(self) -> None:
+        """Puts the instance back to the state that was remembered, or else throws it away."""
+        if not self._put_back():
+            self.close()
+
+    def _put_back(self) -> bool:
+        if self._snapshot is None or self._memory.where() != self._snapshot.where or not self._world.rewind():
+            return False
+        try:
+            self._snapshot.put_back(faulted=self._faulted)
+        except OSError:
+            return False
+        self._faulted = False
+        return True
 
     def call(self, name: str, *arguments: bytes, limit: str, seed: int = 0) -> Report | Exceeded | Crashed:
         """Calls an export. The instance is thrown away when the call does not come back."""
-        self._most_reports = 0
-        self._begin(seed, limit)
+        self._begin(_Call(limit), lambda: seed)
         try:
             answer = self._export(name)(*arguments)
         except WasmtimeError as error:
-            return self._ended(error, limit)
-        return self._report(answer)
+            return self._ended(error)
+        self._pass_to(1)
+        return self._reports([answer])[0]
 
-    def run(self, rows: Sequence[tuple[int, bytes]]) -> tuple[list[Report], Exceeded | Crashed | None]:
-        """Runs rows, each a seed and its arguments, in one call; every row has a deadline and a usage of its own.
+    def run(self, rows: Sequence[bytes], seed_of: Callable[[bytes], int]) -> Answered:
+        """Runs rows, the arguments of each, in one call; every row has a deadline and a usage of its own.
 
-        Gives the reports, and what ended the call if it did not come back. There are fewer reports than rows when the
-        call has lasted long enough. Hostile code can report whatever it likes: there may be more reports than rows by
-        one, which stands for any number more.
+        Rows that are done within one tick share what they used. There are fewer reports than rows when the call was
+        told to stop, or ended. Hostile code can report whatever it likes, and as much.
         """
-        self._reports = []
-        self._most_reports = len(rows) + 1
-        self._seeds = iter([seed for seed, _ in rows])
-        self._begin(next(self._seeds), "wall_seconds")
-        self._call_ends = self._started[0] + _CALL_SECONDS
-        self.told_to_stop = False
-        lines = b"\n".join(b"%d %b" % (seed, arguments.replace(b"\n", b" ")) for seed, arguments in rows)
+        call = _Call("wall_seconds", rows)
+        self._seed_of = seed_of
+        self._begin(call, lambda: seed_of(rows[0]))
+        faults = snapshot.faults() if self._snapshot is not None else 0
+        ended = None
         try:
-            self._export("run")(lines)
+            rest = self._export("run")(b"\n".join(rows))
         except WasmtimeError as error:
-            return self._reports, self._ended(error, "wall_seconds")
-        return self._reports, None
+            self._look()
+            reports = self._answered()
+            ended = self._ended(error)
+        else:
+            if self._snapshot is not None:
+                self._faulted = self._faulted or snapshot.faults() != faults
+            reports = [*self._answered(), rest] if rest else self._answered()
+            self._pass_to(len(reports))
+        return Answered(self._reports(reports), ended, call.stopped)
 
-    def _row_done(self, text: bytes) -> bool:
-        """The guest says that a row is done. From here on the time is the next row's, and the last one's is up.
+    def usage(self) -> Usage:
+        """What the call or the row that began last has used so far."""
+        call = self._call
+        return Usage(
+            wall_seconds=time.perf_counter() - call.began + self._world.slept_ns / 1e9,
+            cpu_seconds=time.thread_time() - call.began_cpu,
+            memory_bytes=self._memory.bytes(),
+        )
 
-        Gives whether the guest should go on with the next row, or come back and have its rows passed on first.
-        """
-        if len(self._reports) >= self._most_reports:
-            return False
-        self._reports.append(self._report(text))
-        self.told_to_stop = self.told_to_stop or time.perf_counter() > self._call_ends
-        seed = None if self.told_to_stop else next(self._seeds, None)
-        if seed is not None:
-            self._begin(seed, "wall_seconds")
-        return seed is not None
-
-    def _report(self, text: bytes) -> Report:
-        output = self._world.take_output() if self._world.wrote else None
-        return Report(text[: self.most_report_bytes + 1], self.usage(), output)
-
-    def _begin(self, seed: int, limit: str) -> None:
-        assert self._store is not None, "call before renew"
+    def _begin(self, call: _Call, seed: Callable[[], int]) -> None:
+        # How much stack a guest may use was reckoned for the thread that opened it, and its page faults are counted.
+        if threading.get_ident() != self._thread:
+            raise SandboxFault("A session belongs to the thread that opened it.")
+        self._call = call
+        self._world.denial = None
         self._world.begin(seed)
-        self._limit = limit
-        self._store.set_epoch_deadline(self._budgets[limit][1])
-        self._started = (time.perf_counter(), time.thread_time())
+
+    def _answered(self) -> list[bytes]:
+        return self._answers.text().split(b"\n")[:-1] if self._answers is not None else []
+
+    def _reports(self, texts: Sequence[bytes]) -> list[Report]:
+        call, most = self._call, self.most_report_bytes + 1
+        usages = [*call.usages, *[Usage()] * (len(texts) - len(call.usages))]
+        return [Report(text[:most], usages[row], call.outputs.get(row)) for row, text in enumerate(texts)]
+
+    # -- while guest code runs ------------------------------------------------------------------------------------
+    def _look(self) -> None:
+        """Finds out which row is running, and closes the books of those that are done."""
+        done = self._answers.done() if self._answers is not None else 0
+        if self._call.row < done <= len(self._call.rows):
+            self._pass_to(done)
+
+    def _pass_to(self, row: int) -> None:
+        """From here on the time is that row's. Those before it share what was used since the last look."""
+        call, world, now, now_cpu = self._call, self._world, time.perf_counter(), time.thread_time()
+        count = row - call.row
+        if count <= 0:
+            return
+        wall, cpu, memory = (now - call.began) / count, (now_cpu - call.began_cpu) / count, self._memory.bytes()
+        call.usages.append(Usage(wall + world.slept_ns / 1e9, cpu, memory))
+        call.usages += [Usage(wall, cpu, memory)] * (count - 1)
+        if world.wrote:
+            call.outputs[call.row] = world.take_output()
+        call.row, call.began, call.began_cpu = row, now, now_cpu
+        world.begin(lambda: self._seed_of(call.rows[row]) if row < len(call.rows) else 0)
+
+    def _tick(self) -> bool:
+        """Whether guest code may go on. Called from within it, every few milliseconds."""
+        self._look()
+        call = self._call
+        if time.perf_counter() - call.began + self._world.slept_ns / 1e9 > self._seconds[call.limit]:
+            self._world.denial = TIME
+            return False
+        if call.began - call.started > _CALL_SECONDS and not call.stopped and self._answers is not None:
+            call.stopped = True
+            self._answers.stop()
+        return True
 
     def _may_sleep(self, slept_ns: int) -> bool:
-        """Whether a call that has slept so much in all is still within its limit; what is left shrinks by as much."""
-        assert self._store is not None
-        left = self._budgets[self._limit][0] - slept_ns / 1e9 - (time.perf_counter() - self._started[0])
-        self._store.set_epoch_deadline(_ticks(max(left, 0.0)))
-        return bool(left >= 0)
+        """Whether a row that has slept so much in all is still within its limit."""
+        call = self._call
+        return bool(time.perf_counter() - call.began + slept_ns / 1e9 <= self._seconds[call.limit])
 
-    def _ended(self, error: WasmtimeError, limit: str) -> Exceeded | Crashed:
-        usage = self.usage()
+    def _ended(self, error: WasmtimeError) -> Exceeded | Crashed:
+        usage, limit = self.usage(), self._call.limit
         self.close()
-        return outcome_of_trap(error, self._world.denial, limit, self._budgets[limit][0], usage)
+        return outcome_of_trap(error, self._world.denial, limit, self._seconds[limit], usage)
 
     def _export(self, name: str) -> Export:
         if (known := self._exports.get(name)) is not None:
@@ -171,18 +272,28 @@ class Guest:
         index, store, instance = self._indexes[name], self._store, self._instance
         if index is None or store is None or instance is None:
             raise SandboxFault(f"The guest image has no export {name!r}.")
-        self._exports[name] = Export(store, instance, index, _EXPORTS[name], answers=name != "run")
+        self._exports[name] = Export(store, instance, index, _EXPORTS[name])
         return self._exports[name]
 
-    def usage(self) -> Usage:
-        """What the call or the row that began last has used so far."""
-        wall, cpu = self._started
-        return Usage(
-            wall_seconds=time.perf_counter() - wall + self._world.slept_ns / 1e9,
-            cpu_seconds=time.thread_time() - cpu,
-            memory_bytes=self._memory.bytes(),
-        )
+
+_NO_FINALIZER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)()
+_TICK = _bindings._wasmtime_store_epoch_deadline_callback.argtypes[1]
 
 
-def _ticks(seconds: float) -> int:
-    return math.ceil(seconds / TICK_SECONDS) + 1
+def _tick_callback(may_go_on: Callable[[], bool]) -> Any:
+    """What wasmtime calls when the epoch has moved. Guest code goes on until the next time, or traps."""
+
+    def ticked(_context: object, _data: object, ticks: Any, kind: Any) -> int:
+        ticks[0], kind[0] = 1, _CONTINUE
+        try:
+            if may_go_on():
+                return 0
+        except BaseException as error:  # noqa: BLE001 - nothing may cross wasmtime's frames, and no doubt lets it run
+            return _new_error(f"the deadline could not be looked at: {error!r}")
+        return _new_error(TIME)
+
+    return _TICK(ticked)
+
+
+def _new_error(message: str) -> int:
+    return ctypes.cast(_ffi.wasmtime_error_new(message.encode()), ctypes.c_void_p).value or 0

@@ -31,8 +31,6 @@ from wasmtime.component import (
     Variant,
 )
 
-from evalcell_sandboxes.wasm.calls import Ear
-
 # The error codes that mean "you may not", in the words of wasi:filesystem and wasi:sockets.
 _REFUSALS = ("not-permitted", "access", "access-denied")
 # Each reading of a clock moves it by this much: time never stands still between two readings, as on a real machine.
@@ -42,6 +40,7 @@ _RANDOM_BYTES = 65_536
 _NS = 1_000_000_000
 
 # Why a call was ended from here.
+TIME = "out of time"
 SLEEP = "sleep beyond the time limit"
 EXIT = "exit"
 
@@ -63,38 +62,75 @@ class Denied(WasmtimeError):
 
 
 class World:
-    """What one instance can observe: a virtual clock, a seeded source of randomness, raw output kept within bounds."""
+    """What one instance can observe: a virtual clock, a seeded source of randomness, raw output kept within bounds.
 
-    def __init__(self, start_ns: int, stdout_bytes: int, stderr_bytes: int, may_sleep: Callable[[int], bool]) -> None:
+    `look` is called before anything that belongs to a row, so that it goes to the row that is running now.
+    """
+
+    def __init__(
+        self,
+        start_ns: int,
+        stdout_bytes: int,
+        stderr_bytes: int,
+        may_sleep: Callable[[int], bool],
+        look: Callable[[], None],
+    ) -> None:
         self._start_ns = start_ns
         self._may_sleep = may_sleep
+        self._look = look
         self._most_output = {_STDOUT: stdout_bytes, _STDERR: stderr_bytes}
         self.reset()
 
     def reset(self) -> None:
         """Back to the first moment, for a new instance."""
-        self.slept_ns = 0
         self.denial: str | None = None
         self._elapsed_ns = 0
-        self._seed = 0
-        self._random: random.Random | None = None
-        self._deadlines: dict[int, int] = {}
-        self._next_pollable = 1
-        self._output = {_STDOUT: bytearray(), _STDERR: bytearray()}
+        self._handles: dict[int, int] = {}
+        self._next_handle = 1
+        self._most_handles = 0
         self.wrote = False
+        self.begin(int)
+        self.take_output()
+        self.settle()
 
-    def begin(self, seed: int) -> None:
-        """Starts a call or a row, with its own randomness."""
-        self._seed, self._random = seed, None  # most calls never draw, and seeding takes longer than they do
+    def begin(self, seed: Callable[[], int]) -> None:
+        """Starts a call or a row, with its own randomness: most never draw, and to make a seed takes a while."""
+        self._seed, self._random = seed, None
         self.slept_ns = 0
-        self.denial = None
+
+    def settle(self) -> None:
+        """From here on, this is the moment that `rewind` goes back to."""
+        self._settled = self._elapsed_ns, self._next_handle, dict(self._handles)
+        self._most_handles = len(self._handles)
+
+    def rewind(self) -> bool:
+        """Goes back to the settled moment, if the instance can: if it holds the handles that it held then.
+
+        Nor may it have held more than one beside them at a time: given back in another order, they would leave the
+        list from which wasmtime takes free handles in another order too.
+        """
+        elapsed_ns, next_handle, handles = self._settled
+        if self._handles != handles or self._most_handles > len(handles) + 1:
+            return False
+        self._elapsed_ns, self._next_handle, self._most_handles = elapsed_ns, next_handle, len(handles)
+        return True
 
     def take_output(self) -> tuple[bytes, bytes]:
         """What the guest wrote to the raw descriptors 1 and 2 since the last call."""
-        taken = bytes(self._output[_STDOUT]), bytes(self._output[_STDERR])
+        taken = tuple(bytes(self._output[stream]) for stream in (_STDOUT, _STDERR)) if self.wrote else (b"", b"")
         self._output = {_STDOUT: bytearray(), _STDERR: bytearray()}
         self.wrote = False
         return taken
+
+    # -- handles: everything that the guest owns has a number here, until it drops it ------------------------------
+    def _give(self, store: Any, kind: int, what: int) -> Any:
+        number, self._next_handle = self._next_handle, self._next_handle + 1
+        self._handles[number] = what
+        self._most_handles = max(self._most_handles, len(self._handles))
+        return ResourceHost.own(number, kind).to_any(store)
+
+    def drop(self, _store: object, number: int) -> None:
+        self._handles.pop(number, None)
 
     # -- clocks -------------------------------------------------------------------------------------------------
     def monotonic_now(self, _store: object) -> int:
@@ -110,28 +146,20 @@ class World:
     def wall_resolution(self, _store: object) -> Record:
         return _datetime(_TICK_NS)
 
-    def subscribe_instant(self, _store: Any, when: int) -> Any:
-        return self._pollable(_store, when)
+    def subscribe_instant(self, store: Any, when: int) -> Any:
+        return self._give(store, _POLLABLE, when)
 
     def subscribe_duration(self, store: Any, duration: int) -> Any:
-        return self._pollable(store, self._elapsed_ns + duration)
+        return self._give(store, _POLLABLE, self._elapsed_ns + duration)
 
     def subscribe_now(self, store: Any, _stream: Any) -> Any:
-        return self._pollable(store, 0)
-
-    def _pollable(self, store: Any, due_ns: int) -> Any:
-        number, self._next_pollable = self._next_pollable, self._next_pollable + 1
-        self._deadlines[number] = due_ns
-        return ResourceHost.own(number, _POLLABLE).to_any(store)
-
-    def drop(self, _store: object, number: int) -> None:
-        self._deadlines.pop(number, None)
+        return self._give(store, _POLLABLE, 0)
 
     def block(self, _store: object, pollable: int) -> None:
-        self._sleep_until(self._deadlines.get(pollable, 0))
+        self._sleep_until(self._handles.get(pollable, 0))
 
     def poll(self, _store: object, pollables: list[int]) -> list[int]:
-        due = [self._deadlines.get(pollable, 0) for pollable in pollables]
+        due = [self._handles.get(pollable, 0) for pollable in pollables]
         if not due:
             raise self._deny("poll without anything to wait for")
         self._sleep_until(min(due))
@@ -139,6 +167,7 @@ class World:
 
     def _sleep_until(self, due_ns: int) -> None:
         """Sleeping takes no time here: it moves the clock, and counts against the row's wall limit."""
+        self._look()
         wait_ns = max(0, due_ns - self._elapsed_ns)
         if not self._may_sleep(self.slept_ns + wait_ns):
             raise self._deny(SLEEP)
@@ -149,8 +178,9 @@ class World:
     def random_bytes(self, _store: object, size: int) -> bytes:
         if size > _RANDOM_BYTES:
             raise self._deny("more random bytes than the sandbox gives at once")
+        self._look()
         if self._random is None:
-            self._random = random.Random(self._seed)  # noqa: S311 - predictable on purpose
+            self._random = random.Random(self._seed())  # noqa: S311 - predictable on purpose
         return self._random.randbytes(size)
 
     def nothing(self, _store: object) -> list[Any]:
@@ -158,11 +188,11 @@ class World:
 
     def network(self, store: Any) -> Any:
         """A network handle, because libc asks for one before it looks a name up: every use of it is refused."""
-        return ResourceHost.own(_NOWHERE, _NETWORK).to_any(store)
+        return self._give(store, _NETWORK, _NOWHERE)
 
     def directories(self, store: Any) -> list[tuple[Any, str]]:
         """A root directory in which every operation is refused, so that `open` says `PermissionError`."""
-        return [(ResourceHost.own(_NOWHERE, _DESCRIPTOR).to_any(store), "/")]
+        return [(self._give(store, _DESCRIPTOR, _NOWHERE), "/")]
 
     def no_terminal(self, _store: object) -> None:
         return None
@@ -172,13 +202,13 @@ class World:
 
     # -- raw streams: what bypasses sys.stdout, such as os.write(1, ...) ------------------------------------------
     def stdin(self, store: Any) -> Any:
-        return ResourceHost.own(_STDIN, _INPUT).to_any(store)
+        return self._give(store, _INPUT, _STDIN)
 
     def stdout(self, store: Any) -> Any:
-        return ResourceHost.own(_STDOUT, _OUTPUT).to_any(store)
+        return self._give(store, _OUTPUT, _STDOUT)
 
     def stderr(self, store: Any) -> Any:
-        return ResourceHost.own(_STDERR, _OUTPUT).to_any(store)
+        return self._give(store, _OUTPUT, _STDERR)
 
     def read(self, _store: object, _stream: object, _size: int) -> None:
         return None  # the stream error "closed": standard input is at its end
@@ -187,9 +217,11 @@ class World:
         return _STREAM_CHUNK_BYTES
 
     def write(self, _store: object, stream: int, contents: bytes) -> Variant:
+        self._look()
         self.wrote = True
-        kept = self._output.get(stream, bytearray())
-        kept += contents[: max(0, self._most_output.get(stream, 0) - len(kept))]
+        what = self._handles.get(stream, _NOWHERE)
+        kept = self._output.get(what, bytearray())
+        kept += contents[: max(0, self._most_output.get(what, 0) - len(kept))]
         return Variant("ok")
 
     def flush(self, _store: object, _stream: object) -> Variant:
@@ -239,8 +271,8 @@ def _datetime(nanoseconds: int) -> Record:
     return cast("Record", moment)
 
 
-def link(engine: Engine, component: Component, world: World, ears: dict[str, dict[str, Ear]]) -> Linker:
-    """A linker whose every import is served by the world, heard by an ear, refused, or a trap."""
+def link(engine: Engine, component: Component, world: World) -> Linker:
+    """A linker whose every import is served by the world, refused, or a trap."""
     linker = Linker(engine)
     linker.allow_shadowing = True
     linker.define_unknown_imports_as_traps(component)
@@ -253,8 +285,6 @@ def link(engine: Engine, component: Component, world: World, ears: dict[str, dic
             functions = served.get(interface.partition("@")[0], {})
             for name, export in instance_type.exports(engine).items():
                 _define(instance, name, export.ty, functions, world)
-            for name, ear in ears.get(interface.partition("@")[0], {}).items():
-                ear.add_to(instance, name)
     return linker
 
 

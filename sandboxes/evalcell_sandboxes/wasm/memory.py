@@ -1,60 +1,86 @@
-"""How large an instance's memory has grown, which wasmtime's component API does not tell.
+"""Where an instance's memory lies in this process, and how large it is, which wasmtime's component API does not tell.
 
-On Linux the memory is the readable mapping directly before the guard region of more than 4 GiB that wasmtime
-reserves for every instance. Elsewhere nothing is known, and usage says so.
+On Linux the memory is the readable and writable mappings directly before the guard region of more than 2 GiB that
+wasmtime reserves for every instance. There may be several instances: the right memory is the one in which a mark is
+found that the guest was asked to write. Elsewhere nothing is known, and usage says so.
 """
 
 import ctypes
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+from evalcell_sandboxes.wasm.pagemap import Range
 
 _GUARD_BYTES = 1 << 31
 _MAPS = Path("/proc/self/maps")
 _MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) ", re.MULTILINE)
 
 
-class _Range(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
-
-
 class LinearMemory:
-    """Follows the one instance that this process holds at a time. Memory never shrinks: its size is its peak."""
+    """Follows one instance at a time. Memory never shrinks: its size is its peak."""
 
     def __init__(self) -> None:
-        self._base = 0
-        self._known_bytes = 0
-        self._moved = True
+        self._where: Range | None = None
+        self._initial_bytes = 0
         self._probe = _ReadProbe() if sys.platform == "linux" else None
 
-    def bytes(self) -> int | None:
-        """The size of the instance's memory now."""
+    def find(self, pointer: int, mark: bytes) -> int | None:
+        """Looks for the memory in which the pointer, itself in it, leads to the mark. Gives the mark's address here."""
         if self._probe is None:
             return None
-        if self._moved:
-            # A new instance mostly lies where the one before it lay: its last byte is there to be read.
-            self._moved = not (self._known_bytes and self._probe.readable(self._base + self._known_bytes - 1))
-        if self._moved or self._probe.readable(self._base + self._known_bytes):
-            self._locate()
-            self._moved = False
-        return self._known_bytes or None
+        for where in self._candidates():
+            address = _follow(where, pointer, len(mark))
+            if address is not None and ctypes.string_at(address, len(mark)) == mark:
+                self._where = where
+                self._initial_bytes = self._initial_bytes or where.size
+                return address
+        self._where = None
+        return None
 
-    def forget(self) -> None:
-        """A new instance was made: it may lie elsewhere."""
-        self._moved = True
+    def where(self) -> Range | None:
+        """Where the memory is now; it may have grown."""
+        if self._where is not None and self._probe is not None and self._probe.readable(self._where.end):
+            self._where = next((found for found in _memories() if found.start == self._where.start), None)
+        return self._where
 
-    def _locate(self) -> None:
-        mappings = [(int(a, 16), int(b, 16), mode) for a, b, mode in _MAPPING.findall(_MAPS.read_bytes())]
-        self._base = self._known_bytes = 0
-        for guard in range(len(mappings) - 1, 0, -1):
-            start, end, mode = mappings[guard]
-            if mode == b"---p" and end - start >= _GUARD_BYTES and mappings[guard - 1][1] == start:
-                first = guard - 1
-                while first and mappings[first - 1][1] == mappings[first][0] and mappings[first - 1][2] == b"rw-p":
-                    first -= 1
-                self._base, self._known_bytes = mappings[first][0], start - mappings[first][0]
-                return
+    def bytes(self) -> int | None:
+        """The size of the memory now."""
+        where = self.where()
+        return None if where is None else where.size
+
+    def _candidates(self) -> Iterator[Range]:
+        """A new instance mostly lies where the one before it lay, and then all mappings need not be read."""
+        last = self._where and Range(self._where.start, self._initial_bytes)
+        if last and self._probe is not None and self._probe.readable(last.start) and self._probe.readable(last.end - 1):
+            yield last
+        yield from _memories()
+
+
+def _memories() -> Iterator[Range]:
+    """Every instance's memory in this process, the latest mapping first."""
+    mappings = [(int(a, 16), int(b, 16), mode) for a, b, mode in _MAPPING.findall(_MAPS.read_bytes())]
+    for guard in range(len(mappings) - 1, 0, -1):
+        start, end, mode = mappings[guard]
+        if mode == b"---p" and end - start >= _GUARD_BYTES and mappings[guard - 1][1] == start:
+            first = guard - 1
+            while first and mappings[first - 1][1] == mappings[first][0] and mappings[first - 1][2] == b"rw-p":
+                first -= 1
+            yield Range(mappings[first][0], start - mappings[first][0])
+
+
+def _follow(where: Range, pointer: int, size: int) -> int | None:
+    """The address here of what the pointer in that memory leads to, if so many bytes of it lie in there too."""
+    if not 0 <= pointer <= where.size - 4:
+        return None
+    target = ctypes.c_uint32.from_address(where.start + pointer).value
+    return where.start + target if target + size <= where.size else None
+
+
+class _Span(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
 
 
 class _ReadProbe:
@@ -63,8 +89,8 @@ class _ReadProbe:
     def __init__(self) -> None:
         self._read = ctypes.CDLL(None, use_errno=True).process_vm_readv
         self._buffer = ctypes.create_string_buffer(1)
-        self._here = _Range(ctypes.addressof(self._buffer), 1)
-        self._there = _Range(0, 1)
+        self._here = _Span(ctypes.addressof(self._buffer), 1)
+        self._there = _Span(0, 1)
         self._arguments = (os.getpid(), ctypes.byref(self._here), 1, ctypes.byref(self._there), 1, 0)
 
     def readable(self, address: int) -> bool:
