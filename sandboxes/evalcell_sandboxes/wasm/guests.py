@@ -79,9 +79,7 @@ class Guest:
         self._engine = engine
         self._component = component
         self._limits = limits
-        self._seconds = {
-            name: getattr(limits, name) for name in limits.__struct_fields__ if name.endswith("_seconds")
-        }
+        self._seconds = {name: getattr(limits, name) for name in limits.__struct_fields__ if name.endswith("_seconds")}
         self._world = World(clock_start_ns, limits.stdout_bytes, limits.stderr_bytes, self._may_sleep, self._look)
         self._linker: Linker = link(engine, component, self._world)
         self._indexes = {name: component.get_export_index(name) for name in _EXPORTS}

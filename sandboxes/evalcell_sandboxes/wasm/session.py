@@ -18,6 +18,8 @@ from evalcell_sandboxes.wasm.guests import Guest, Report
 
 _ROWS_A_CALL = 256
 _MOST_FAILED_LOADS = 3
+_RESERVE_BYTES = 16 * 1024**2
+"""Memory that a loaded module leaves free: rows that use no more of it can be undone."""
 # The guest keeps to its limits, but hostile code can write the guest's reports: the host cuts them once more.
 _NAME_CHARACTERS = 200
 _MESSAGE_CHARACTERS = 4_000
@@ -167,6 +169,7 @@ class WasmSession(Session):
             "stderr_bytes": self._limits.stderr_bytes,
             "result_bytes": self._limits.result_bytes,
             "answer_bytes": self._guest.answer_bytes,
+            "reserve_bytes": _RESERVE_BYTES,
             "seed": self._seed_number,
             "code": self._code,
         }

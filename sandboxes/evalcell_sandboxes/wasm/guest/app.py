@@ -16,6 +16,7 @@ heap.fill_holes()
 import answers
 import calling
 import describing
+import doors
 
 
 class WitWorld(wit_world.WitWorld):
@@ -28,6 +29,7 @@ class WitWorld(wit_world.WitWorld):
         return str(answers.place(mark))
 
     def load(self, source: str, settings: str) -> str:
+        doors.knock()
         return calling.load(source, settings)
 
     def run(self, rows: str) -> str:

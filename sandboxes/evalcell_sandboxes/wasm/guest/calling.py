@@ -12,6 +12,7 @@ import types
 import answers
 import capture
 import failures
+import heap
 import lots
 import results
 import waiting
@@ -39,6 +40,7 @@ class Loaded:
         self.positional = ()
         self.code = settings["code"]
         self.room = settings["answer_bytes"]
+        self.reserve = settings["reserve_bytes"]
 
 
 _loaded: Loaded = None
@@ -89,7 +91,7 @@ def rehearse() -> None:
     pages copied, by every instance.
     """
     global _loaded
-    settings = {"filename": "rehearsal.py", "seed": 0, "code": ""}
+    settings = {"filename": "rehearsal.py", "seed": 0, "code": "", "reserve_bytes": 0}
     limits = dict.fromkeys(("result_bytes", "stdout_bytes", "stderr_bytes", "answer_bytes"), 10_000)
     for _ in range(20):
         report = _loads(load(_REHEARSAL, json.dumps(settings | limits)))
@@ -128,6 +130,7 @@ def _load() -> str:
     exec(code, module.__dict__)
     _loaded.evaluate = module.evaluate
     _loaded.positional = _positional_only(module.evaluate)
+    heap.settle(_loaded.reserve)
     return _quote(_loaded.code if len(_loaded.code) < _MOST_CODE_CHARACTERS else "")
 
 
@@ -164,7 +167,10 @@ def _call_hook(name: str, argument: str) -> str:
     result = getattr(sys.modules["evaluator"], name)(_loads(argument))
     if type(result) is types.CoroutineType:
         result = waiting.finish(result)
-    return "null" if name == "fit" else results.encoded(result, _loaded.result_bytes)
+    if name == "fit":
+        heap.settle(_loaded.reserve)
+        return "null"
+    return results.encoded(result, _loaded.result_bytes)
 
 
 def _report(action, *arguments) -> str:
@@ -179,7 +185,7 @@ def _report(action, *arguments) -> str:
         body = '{"kind":"exceeded","message":"the evaluator ran out of memory"'
     except BaseException as error:
         body = failures.raised(error, _loaded.filename)
-    if streams.silent():
+    if not (streams.stdout.kept or streams.stderr.kept):
         return body + "}"
     stdout, stderr = streams.take()
     return f'{body},"stdout":{_quote(stdout)},"stderr":{_quote(stderr)}}}'

@@ -42,31 +42,31 @@ class Streams:
     """`sys.stdout`, `sys.stderr` and an empty `sys.stdin` for user code."""
 
     def __init__(self, stdout_bytes: int, stderr_bytes: int) -> None:
-        self._stdout, self._stderr = Capture(stdout_bytes), Capture(stderr_bytes)
-        self._texts = (self._text(self._stdout), self._text(self._stderr))
+        self.stdout, self.stderr = Capture(stdout_bytes), Capture(stderr_bytes)
         self._stdin = io.StringIO("")
+        self._make_texts()
 
-    @staticmethod
-    def _text(capture: Capture) -> io.TextIOWrapper:
-        return io.TextIOWrapper(capture, encoding="utf-8", errors="backslashreplace", write_through=True)
+    def _make_texts(self) -> None:
+        self._stdout_text, self._stderr_text = _text(self.stdout), _text(self.stderr)
 
     def install(self) -> None:
         """Points the interpreter's streams here. A row may have replaced or detached them, so before every row."""
-        stdout, stderr = self._texts
         try:
-            whole = stdout.buffer is self._stdout and stderr.buffer is self._stderr
-        except ValueError:  # detached
+            stdout, stderr = self._stdout_text, self._stderr_text
+            whole = stdout.buffer is self.stdout and stderr.buffer is self.stderr
+            if whole and sys.stdout is stdout and sys.stderr is stderr and sys.stdin is self._stdin:
+                return
+        except (ValueError, AttributeError):  # detached, or deleted
             whole = False
         if not whole:
-            stdout, stderr = self._texts = (self._text(self._stdout), self._text(self._stderr))
-        now = sys.__dict__.get
-        if now("stdout") is not stdout or now("stderr") is not stderr or now("stdin") is not self._stdin:
-            sys.stdout = sys.__stdout__ = stdout
-            sys.stderr = sys.__stderr__ = stderr
-            sys.stdin = sys.__stdin__ = self._stdin
-
-    def silent(self) -> bool:
-        return not (self._stdout.kept or self._stderr.kept)
+            self._make_texts()
+        sys.stdout = sys.__stdout__ = self._stdout_text
+        sys.stderr = sys.__stderr__ = self._stderr_text
+        sys.stdin = sys.__stdin__ = self._stdin
 
     def take(self) -> tuple[str, str]:
-        return self._stdout.take(), self._stderr.take()
+        return self.stdout.take(), self.stderr.take()
+
+
+def _text(capture: Capture) -> io.TextIOWrapper:
+    return io.TextIOWrapper(capture, encoding="utf-8", errors="backslashreplace", write_through=True)

@@ -1,10 +1,13 @@
 """Keeps what a row writes close together: the fewer pages it writes to, the faster its memory is put back."""
 
 import gc
+import zlib
 
 _LARGEST = 64 * 1024
 _STEP = 16
 _kept = []
+_NOTHING = zlib.compress(b"")
+_collect, _freeze, _decompress = gc.collect, gc.freeze, zlib.decompress
 
 
 def fill_holes() -> None:
@@ -17,3 +20,20 @@ def fill_holes() -> None:
             _kept.append(block)
     while id(block := object()) < top:
         _kept.append(block)
+
+
+def settle(reserve_bytes: int) -> None:
+    """Makes this the state that rows start from.
+
+    What there is now the collector need never look at again, and memory is asked for that few rows use up: one that
+    makes the memory grow cannot be undone. A buffer for decompressing is the one that is allocated without being
+    written to.
+    """
+    _collect()
+    _freeze()
+    if not reserve_bytes:
+        return
+    try:
+        _decompress(_NOTHING, bufsize=reserve_bytes)
+    except MemoryError:
+        pass
