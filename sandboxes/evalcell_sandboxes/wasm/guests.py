@@ -49,12 +49,12 @@ class Report(NamedTuple):
 class Answered(NamedTuple):
     """What came of a call with many rows: what the guest reported, what ended the call if it did not come back.
 
-    `stopped` when it was asked to come back early.
+    `last` is how many of the rows it was to run: fewer than it was given when it was told to stop, or had no more room.
     """
 
     reports: list[Report]
     ended: Exceeded | Crashed | None
-    stopped: bool
+    last: int
 
 
 class _Call:
@@ -64,7 +64,7 @@ class _Call:
         self.limit = limit
         self.rows = rows
         self.row = 0
-        self.stopped = False
+        self.last = len(rows)
         self.usages: list[Usage] = []
         self.outputs: dict[int, Output] = {}
         self.started = self.began = time.perf_counter()
@@ -192,9 +192,12 @@ class Guest:
         else:
             if self._snapshot is not None:
                 self._faulted = self._faulted or snapshot.faults() != faults
-            reports = [*self._answered(), rest] if rest else self._answered()
+            reports = self._answered()
+            if rest:
+                reports.append(rest)
+                call.last = len(reports)
             self._pass_to(len(reports))
-        return Answered(self._reports(reports), ended, call.stopped)
+        return Answered(self._reports(reports), ended, call.last)
 
     def usage(self) -> Usage:
         """What the call or the row that began last has used so far."""
@@ -223,10 +226,13 @@ class Guest:
 
     # -- while guest code runs ------------------------------------------------------------------------------------
     def _look(self) -> None:
-        """Finds out which row is running, and closes the books of those that are done."""
+        """Finds out which row is running, and closes the books of those that are done.
+
+        The last row is at it until the call is over: there is none after it that the time could be.
+        """
         done = self._answers.done() if self._answers is not None else 0
-        if self._call.row < done <= len(self._call.rows):
-            self._pass_to(done)
+        if done <= len(self._call.rows):
+            self._pass_to(min(done, len(self._call.rows) - 1))
 
     def _pass_to(self, row: int) -> None:
         """From here on the time is that row's. Those before it share what was used since the last look."""
@@ -249,8 +255,8 @@ class Guest:
         if time.perf_counter() - call.began + self._world.slept_ns / 1e9 > self._seconds[call.limit]:
             self._world.denial = TIME
             return False
-        if call.began - call.started > _CALL_SECONDS and not call.stopped and self._answers is not None:
-            call.stopped = True
+        if call.began - call.started > _CALL_SECONDS and call.last > call.row + 1 and self._answers is not None:
+            call.last = call.row + 1
             self._answers.stop()
         return True
 

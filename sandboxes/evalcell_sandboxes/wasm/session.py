@@ -100,16 +100,15 @@ class WasmSession(Session):
         """Runs rows in one call, and takes those that got an outcome: one row if each has its own state, else many."""
         count = 1 if self._fresh_rows else min(len(waiting), _ROWS_A_CALL)
         rows = [waiting[n].replace(b"\n", b" ") for n in range(count)]  # between rows a line feed, and in none
-        reports, ended, stopped = self._guest.run(rows, self._seed)
-        unasked = len(reports) < count and ended is None and not stopped and self._guest.answer_bytes
+        reports, ended, last = self._guest.run(rows, self._seed)
+        unasked = len(reports) < count and ended is None and last == count
         if unasked or len(reports) > count or not (reports or ended):
             usage = self._guest.usage() if self._fresh_rows else Usage()  # of many rows, nobody knows whose it is
             outcomes: list[Outcome] = [Invalid(message="the code made up reports of its own", usage=usage)] * count
             self._guest.close()
         else:
             # A row is over only when the call goes on after it: its report does not excuse what came then.
-            last = len(reports) if stopped else count
-            kept = reports if ended is None else reports[: max(0, last - 1)]
+            kept = reports if ended is None else reports[: last - 1]
             outcomes = self._read_all(kept)
             if ended is not None:
                 outcomes.append(ended)
