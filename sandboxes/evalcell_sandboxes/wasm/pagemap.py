@@ -85,7 +85,8 @@ class Pagemap:
             )
             count = fcntl.ioctl(self._file, _PAGEMAP_SCAN, question)
             pages += [Range(found.start, found.end - found.start) for found in self._found[:count]]
-            start = question.walk_end
+            # Where the last range just fits, the kernel says that it stopped before it, and would give it once more.
+            start = max(question.walk_end, pages[-1].end if count else 0)
         return joined(pages)
 
     def _read(self, where: Range) -> list[Range]:
