@@ -37,7 +37,7 @@ import os
 import resource
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 
 from evalcell_sandboxes.errors import SandboxFault
@@ -65,12 +65,16 @@ class Snapshot:
 
     def __init__(self, where: Range) -> None:
         self.where = where
-        self._pagemap = Pagemap()
         self._rows = 0
-        self._hot = _HotPages([])
         self._seen: set[int] = set()
-        _advise(where, _MADV_NOHUGEPAGE)  # else one byte written makes two megabytes of copies
-        _map_copy_over(joined(self._pagemap.written(where), gap=_GAP_BYTES))
+        with ExitStack() as given_up:
+            self._pagemap = Pagemap()
+            given_up.callback(self._pagemap.close)
+            self._hot = _HotPages([])
+            given_up.callback(self._hot.close)
+            _advise(where, _MADV_NOHUGEPAGE)  # else one byte written makes two megabytes of copies
+            _map_copy_over(joined(self._pagemap.written(where), gap=_GAP_BYTES))
+            given_up.pop_all()
 
     def close(self) -> None:
         """Lets go of what is kept for the memory, which itself goes with its instance."""
@@ -116,8 +120,8 @@ class Snapshot:
 
     def _become_hot(self, pages: list[int]) -> None:
         """The memory is as it was: now the contents of pages are those that they will get back."""
-        self._hot.close()
-        self._hot = _HotPages(sorted(pages))
+        before, self._hot = self._hot, _HotPages(sorted(pages))
+        before.close()
 
 
 class _HotPages:
@@ -127,7 +131,13 @@ class _HotPages:
         self.pages = frozenset(pages)
         self._file = _memory_file()
         self._portions: list[tuple[int, int, list[memoryview]]] = []
-        views = [_view(some) for some in joined(Range(page, PAGE) for page in pages)]
+        try:
+            self._keep([_view(some) for some in joined(Range(page, PAGE) for page in pages)])
+        except OSError:
+            self.close()
+            raise
+
+    def _keep(self, views: list[memoryview]) -> None:
         offset = 0
         for first in range(0, len(views), _MOST_IOVECS):
             portion = views[first : first + _MOST_IOVECS]
