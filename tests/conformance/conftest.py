@@ -1,0 +1,44 @@
+"""What the tests of the walls share."""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from evalcell_sandboxes.stacks import start_with_plenty
+from evalcell_sandboxes.wasm import snapshot
+
+
+@pytest.fixture
+def restoring() -> None:
+    """Memory is put back on this machine, and on the one that CI promised."""
+    if snapshot.works_here():
+        return
+    reason = "memory cannot be put back here: every row gets an instance of its own"
+    if os.environ.get("CI") == "true" and sys.platform == "linux":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def plenty() -> Callable[[Callable[[], Any]], Any]:
+    """Calls a function on a thread with the stack that lanes have, and gives or raises what it does."""
+
+    def call(function: Callable[[], Any]) -> Any:
+        ended: list[tuple[Any, BaseException | None]] = []
+
+        def work() -> None:
+            try:
+                ended.append((function(), None))
+            except BaseException as error:  # noqa: BLE001 - raised again where the test is
+                ended.append((None, error))
+
+        start_with_plenty(work, "test").join()
+        answer, error = ended[0]
+        if error is not None:
+            raise error
+        return answer
+
+    return call
