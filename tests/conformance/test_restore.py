@@ -24,6 +24,8 @@ import threading, time, types, uuid, warnings, weakref, zlib
 
 STATE, KEPT, COUNTER, VARIABLE = [], [], 0, contextvars.ContextVar("variable", default=None)
 
+PAGES = bytearray(5 * 2**20)
+
 class Thing:
     number = 0
 
@@ -82,6 +84,7 @@ PROBES = {
     "order": lambda: [thing[1] for thing in {(object(), n) for n in range(20)}],
     "drawn": lambda: [random.random(), random.gauss(0, 1), random.getrandbits(70), os.urandom(4).hex(), str(uuid.uuid4())],
     "clock": lambda: [time.time(), time.monotonic(), time.perf_counter(), time.process_time(), str(datetime.datetime.now())],
+    "pages": lambda: zlib.crc32(PAGES),
     "box": lambda: zlib.crc32(answers.box),
 }
 
@@ -160,7 +163,7 @@ MUTATIONS = {
     "megabytes": ("bytearray(n * 2**20)", None),
     "megabytes_kept": ("KEPT.append(bytearray(n * 2**21))", "kept"),
     "tens_of_megabytes": ("bytearray(10_000_000 * n)", None),
-    "every_other_page": ("memory = bytearray(9 * 2**20)\nfor at in range(0, 9 * 2**20, 2**13): memory[at] = n + 1\nKEPT.append(memory)", "kept"),
+    "every_other_page": ("for at in range(0, len(PAGES), 2**13): PAGES[at] += n + 1", "pages"),
     "many_objects_kept": ("KEPT.append([str(m) for m in range(20_000 * n)])", "kept"),
     "memory_error": ("try: bytearray(2**31 - 100)\nexcept MemoryError as error: KEPT.append(error)", "kept"),
     "recursion": ("try: deep(0)\nexcept RecursionError as error: KEPT.append(error)", "kept"),

@@ -3,10 +3,9 @@
 import ctypes
 import gc
 import json
-import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -71,7 +70,7 @@ KINDS = {
     "mutating": MUTATING,
     "greedy": GREEDY,
     "raising": "def evaluate(output, reference): raise ValueError([output] * 20)\n",
-    "every-other-page": "def evaluate(output, reference):\n    kept = bytearray(12 * 2**20)\n    for at in range(0, len(kept), 8192): kept[at] = 1\n    return 1\n",
+    "every-other-page": "kept = bytearray(12 * 2**20)\ndef evaluate(output, reference):\n    for at in range(0, len(kept), 8192): kept[at] += 1\n    return kept[0]\n",
 }
 
 
@@ -141,7 +140,7 @@ def run_one(session: Session, output: Any) -> Outcome:
 def test_after_every_row_the_whole_memory_is_as_it_was(plenty, repeats, kind):
     """Row by row at first and then every fiftieth, of many; all of them where time is no matter."""
     all_of_them = len(repeats(0, 1))
-    many = {"greedy": 400, "every-other-page": 200}.get(kind, 1_500)
+    many = {"greedy": 400, "every-other-page": 150, "sequence_ratio": 400}.get(kind, 1_500)
 
     def compared() -> int:
         count = 0
@@ -181,11 +180,15 @@ def test_memory_is_put_back_across_the_looks_that_check_the_count_of_faults(monk
 # -- what the host holds -----------------------------------------------------------------------------------------------
 
 
+def open_descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
 def held(guest: Watched) -> dict[str, int]:
     gc.collect()
     return {
         "handles": len(guest._world._handles),
-        "descriptors": len(os.listdir("/proc/self/fd")),
+        "descriptors": open_descriptors(),
         "threads": threading.active_count(),
         "mappings": Path("/proc/self/maps").read_text().count("\n"),
         "objects": len(gc.get_objects()),
@@ -229,10 +232,19 @@ ENDINGS = {
     "deadline": "while True: pass",
     "sleep": "time.sleep(60)",
     "closed descriptor": "os.close(1)",
-    "forged": "answers.words[answers.USED] = 16",
-    "deep": "calling._report = None",
+    "no answer": "of_run()['words'] = [0] * 4",
+    "two answers": "answers.box[16:18] = b'{\\n'; of_run()['at'] += 2",
 }
-ENDING = "import answers, calling, os, time\nkept = []\ndef evaluate(output):\n    kept.append(output)\n"
+ENDING = """
+import answers, os, sys, time
+kept = []
+def of_run():
+    frame = sys._getframe()
+    while frame.f_code.co_name != 'run': frame = frame.f_back
+    return frame.f_locals
+def evaluate(output):
+    kept.append(output)
+"""
 ENDING += "".join(f"    if output == {name!r}:\n        {code}\n" for name, code in ENDINGS.items())
 ENDING += "    return len(kept)\n"
 
@@ -249,7 +261,7 @@ def test_the_host_holds_no_more_after_many_instances(plenty, repeats):
             rows(session, 3 * (len(ENDINGS) + 1))
             assert guest.alive
             before = held(guest)
-            rows(session, len(repeats(20, 500)) * (len(ENDINGS) + 1))
+            rows(session, len(repeats(8, 500)) * (len(ENDINGS) + 1))
             return before, held(guest)
 
     assert_held_no_more(*plenty(measured))
@@ -334,10 +346,10 @@ def test_without_room_for_a_copy_every_row_gets_an_instance_of_its_own(monkeypat
 
     monkeypatch.setattr(snapshot, "_map_copy_over", fail)
     with opened("seen = []\ndef evaluate(output):\n    seen.append(1)\n    return len(seen)\n") as (session, guest):
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         assert [run_one(session, 1).value for _ in range(5)] == [b"1"] * 5
         assert guest.renewals > 5
-        assert len(os.listdir("/proc/self/fd")) == before
+        assert open_descriptors() == before
 
 
 @pytest.mark.usefixtures("restoring")
@@ -345,7 +357,7 @@ def test_memory_that_cannot_be_put_back_ends_the_instance(monkeypatch):
     def fail(pages: object) -> None:
         raise OSError("no advice taken")
 
-    with opened("seen = []\ndef evaluate(output):\n    seen.append(1)\n    return len(seen)\n") as (session, guest):
+    with opened("seen = []\ndef evaluate(output):\n    seen.append(1)\n    return len(seen)\n") as (session, _):
         monkeypatch.setattr(snapshot, "_throw_away", fail)
         assert [run_one(session, 1).value for _ in range(3)] == [b"1"] * 3
 
@@ -436,9 +448,7 @@ def test_without_it_forged_answers_are_their_own_rows_alone(without, forging, ki
 
 
 def test_without_it_an_answer_that_fills_the_box_arrives(without):
-    found: Callable[[str], list[Any]] = lambda isolation: values(  # noqa: E731
-        outcomes("def evaluate(output): return 'x' * output\n", 10, 300_000, 700_000, 5, isolation=isolation)
-    )
-    assert (
-        [len(text) for text in found("row")] == [len(text) for text in found("evaluator")] == [10, 300_000, 700_000, 5]
-    )
+    sizes = [10, 300_000, 700_000, 5]
+    for isolation in Isolation:
+        found = outcomes("def evaluate(output): return 'x' * output\n", *sizes, isolation=isolation)
+        assert [len(text) for text in values(found)] == sizes
