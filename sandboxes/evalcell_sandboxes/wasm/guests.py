@@ -67,8 +67,8 @@ class _Call:
         self.last = len(rows)
         self.usages: list[Usage] = []
         self.outputs: dict[int, Output] = {}
-        self.started = self.began = time.perf_counter()
-        self.began_cpu = time.thread_time()
+        self.started = self.began = self.looked = time.perf_counter()
+        self.began_cpu = self.looked_cpu = time.thread_time()
 
 
 class Guest:
@@ -175,7 +175,7 @@ class Guest:
     def run(self, rows: Sequence[bytes], seed_of: Callable[[bytes], int]) -> Answered:
         """Runs rows, the arguments of each, in one call; every row has a deadline and a usage of its own.
 
-        Rows that are done within one tick share what they used. There are fewer reports than rows when the call was
+        Rows that are done within one tick share what they used in it. There are fewer reports than rows when the call was
         told to stop, or ended. Hostile code can report whatever it likes, and as much.
         """
         call = _Call("wall_seconds", rows)
@@ -230,22 +230,28 @@ class Guest:
 
         The last row is at it until the call is over: there is none after it that the time could be.
         """
-        done = self._answers.done() if self._answers is not None else 0
-        if done <= len(self._call.rows):
-            self._pass_to(min(done, len(self._call.rows) - 1))
+        call, done = self._call, self._answers.done() if self._answers is not None else 0
+        if done <= len(call.rows):
+            self._pass_to(min(done, len(call.rows) - 1))
+        call.looked, call.looked_cpu = time.perf_counter(), time.thread_time()
 
     def _pass_to(self, row: int) -> None:
-        """From here on the time is that row's. Those before it share what was used since the last look."""
+        """From here on the time is that row's.
+
+        Until the last look it was the one's that was running then; what was used since, those before this one share.
+        """
         call, world, now, now_cpu = self._call, self._world, time.perf_counter(), time.thread_time()
         count = row - call.row
         if count <= 0:
             return
-        wall, cpu, memory = (now - call.began) / count, (now_cpu - call.began_cpu) / count, self._memory.bytes()
-        call.usages.append(Usage(wall + world.slept_ns / 1e9, cpu, memory))
+        wall, cpu, memory = (now - call.looked) / count, (now_cpu - call.looked_cpu) / count, self._memory.bytes()
+        own, own_cpu = call.looked - call.began + world.slept_ns / 1e9, call.looked_cpu - call.began_cpu
+        call.usages.append(Usage(own + wall, own_cpu + cpu, memory))
         call.usages += [Usage(wall, cpu, memory)] * (count - 1)
         if world.wrote:
             call.outputs[call.row] = world.take_output()
         call.row, call.began, call.began_cpu = row, now, now_cpu
+        call.looked, call.looked_cpu = now, now_cpu
         world.begin(lambda: self._seed_of(call.rows[row]) if row < len(call.rows) else 0)
 
     def _tick(self) -> bool:
