@@ -196,7 +196,8 @@ class Guest:
             if rest:
                 reports.append(rest)
                 call.last = len(reports)
-            self._pass_to(len(reports))
+            if len(reports) <= len(rows):  # else they are made up, and the time is still that of whoever did it
+                self._pass_to(len(reports))
         return Answered(self._reports(reports), ended, call.last)
 
     def usage(self) -> Usage:
