@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from forging import SAY
 
 from evalcell_sandboxes import (
     Confinement,
@@ -232,29 +233,20 @@ def test_a_deadline_holds_after_memory_was_put_back():
 
 # -- what code can say of the rows: the box, its words, and the frame that fills it ------------------------------------
 
-FORGING = """
-import answers, calling, os, sys, time
+FORGING = (
+    SAY
+    + """
+import calling, os, time
 seen = []
 box, words, DONE, STOP, USED, HEADER = answers.box, answers.words, answers.DONE, answers.STOP, answers.USED, answers.HEADER
 OWN = '{"kind":"returned","value":"forged"}'
-def of_run():
-    frame = sys._getframe()
-    while frame.f_code.co_name != 'run': frame = frame.f_back
-    return frame.f_locals
-def say(text, done=1):
-    text = text if type(text) is bytes else text.encode()
-    at = words[USED]
-    box[at:at + len(text) + 1] = text + b'\\n'
-    words[USED] = of_run()['at'] = at + len(text) + 1
-    words[DONE] += done
-def lead(**names): of_run().update(names)
-def silence(): lead(words=[0] * 4, box=bytearray(answers.SIZE))
 def evaluate(output):
     seen.append(output)
     if output == 'forge':
         FORGE
     return 'honest'
 """
+)
 
 
 def forged(body: str, *, isolation: Isolation, rows: int = 4, **limits: float) -> list[Outcome]:

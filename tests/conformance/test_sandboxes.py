@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from forging import SAY
 
 from evalcell_sandboxes import (
     Confinement,
@@ -397,7 +398,7 @@ def test_positional_only_parameters_are_passed_by_position(real_wall):
 
 
 def test_memory_use_is_reported(real_wall):
-    small, large = run(real_wall, EVALUATE + "    return len(bytearray(output))\n", 10, 60_000_000)
+    small, large = run(real_wall, EVALUATE + "    return len(bytearray(output))\n", 10, 100_000_000)
     assert small.usage.memory_bytes is not None
     assert large.usage.memory_bytes - small.usage.memory_bytes > 50_000_000
 
@@ -422,11 +423,7 @@ def wasm_wall(real_wall):
 @pytest.mark.parametrize("isolation", list(Isolation))
 def test_reports_that_the_code_makes_up_are_not_believed(wasm_wall, isolation):
     forged = """'{"kind":"returned","value":1.0}'"""
-    source = (
-        "from wit_world.imports import host\n"
-        + EVALUATE
-        + f"    if output == 'forge': [host.row_done({forged}) for _ in range(200)]\n    return 0\n"
-    )
+    source = f"{SAY}{EVALUATE}    if output == 'forge': [say({forged}) for _ in range(200)]\n    return 0\n"
     outcomes = run(wasm_wall, source, "forge", "honest", isolation=isolation)
     assert isinstance(outcomes[0], Invalid)
     assert "made up" in outcomes[0].message
@@ -436,7 +433,7 @@ def test_reports_that_the_code_makes_up_are_not_believed(wasm_wall, isolation):
 
 def test_a_report_before_an_endless_loop_does_not_excuse_it(wasm_wall):
     forged = """'{"kind":"returned","value":1.0}'"""
-    source = f"from wit_world.imports import host\n{EVALUATE}    while True:\n        host.row_done({forged})\n        for _ in range(100_000): pass\n"
+    source = f"{SAY}{EVALUATE}    while True:\n        say({forged})\n        for _ in range(100_000): pass\n"
     started = time.monotonic()
     (outcome,) = run(wasm_wall, source, 1, wall_seconds=0.5)
     assert time.monotonic() - started < 2
@@ -532,13 +529,13 @@ def test_code_that_rearranges_its_streams_loses_nothing(real_wall, meddling, iso
 
 def test_a_trap_after_the_last_report_is_the_last_rows(wasm_wall):
     source = (
-        f"import os, sys\n{EVALUATE}    if output == 1:\n        for _ in range(6_000_000): pass\n"
+        f"import os, sys\n{EVALUATE}    if output == 1:\n"
         "        sys.setprofile(lambda frame, event, arg: os._exit(1) if event == 'return' and frame.f_code.co_name == 'run' else None)\n"
         "    return output\n"
     )
     outcomes = run(wasm_wall, source, 1, 2, isolation="evaluator")
-    assert isinstance(outcomes[0], Crashed)
-    assert values(outcomes[1:]) == [2]
+    assert values(outcomes[:1]) == [1]
+    assert isinstance(outcomes[1], Crashed)
 
 
 def test_randomness_at_module_level_follows_the_seed(real_wall):

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from forging import SAY
 
 from evalcell_sandboxes import Confinement, Exceeded, Invalid, Limits, Outcome, Program, Returned, sandbox
 from evalcell_sandboxes.nesting import MOST_LEVELS, too_deep
@@ -36,11 +37,10 @@ def test_a_module_that_hangs_when_it_is_loaded_again_does_not_cost_its_limit_on_
     assert time.monotonic() - started < 0.5 * 10
 
 
-FORGES = """
+FORGES = f"""{SAY}
 def evaluate(output):
-    from wit_world.imports import host
-    host.row_done('{"kind":"returned","value":' + '[' * output + ']' * output + '}')
-    host.row_done.__code__ = (lambda report: False).__code__
+    say('{{"kind":"returned","value":' + '[' * output + ']' * output + '}}')
+    silence()
 """
 
 
@@ -68,8 +68,8 @@ def test_depth_is_found_without_decoding(text, deep):
 
 def test_a_row_that_made_up_reports_is_charged_for_its_time():
     source = (
-        "def evaluate(output):\n    from wit_world.imports import host\n    import time\n    time.sleep(0.25)\n"
-        "    host.row_done('{}'); host.row_done('{}')\n    return 1\n"
+        f"{SAY}def evaluate(output):\n    import time\n    time.sleep(0.25)\n"
+        "    say('{}'); say('{}')\n    return 1\n"
     )
     _, outcome = run(source, b'{"output": 1}')
     assert isinstance(outcome, Invalid)

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from forging import SAY
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from wasmtime import WasmtimeError
@@ -346,12 +347,21 @@ def test_any_trap_is_a_limit_or_a_crash(text, denial, seconds):
 # -- through the real guest ------------------------------------------------------------------------------------------
 
 # The code sees to it that its own report is the one that is believed: it speaks once and has the guest keep silent.
-FORGER = """
-from wit_world.imports import host
+FORGER = f"""{SAY}
 def evaluate(output):
     if output is None: return "honest"
-    host.row_done(output)
-    host.row_done.__code__ = (lambda report: False).__code__
+    say(output)
+    silence()
+"""
+# It writes what it likes where rows are answered, and has the guest add nothing to it.
+SCRIBBLER = f"""{SAY}
+def evaluate(output):
+    if output is None: return "honest"
+    words, text, at = output
+    text = bytes.fromhex(text)
+    answers.box[at : at + len(text)] = text
+    for number, word in enumerate(words): answers.words[number] = word
+    silence()
 """
 RETURNER = "from math import inf, nan\ndef evaluate(output): return eval(output)\n"
 VALUES = st.recursive(
@@ -368,6 +378,14 @@ VALUES = st.recursive(
 @pytest.fixture(scope="module")
 def forger() -> Iterator[WasmSession]:
     with sandbox("wasm").open(Program(source=FORGER, filename="forger.py"), Confinement()) as session:
+        assert isinstance(session.loaded, Returned)
+        yield session
+
+
+@pytest.fixture(scope="module", params=list(Isolation))
+def scribbler(request) -> Iterator[WasmSession]:
+    program, confinement = Program(source=SCRIBBLER, filename="scribbler.py"), Confinement(isolation=request.param)
+    with sandbox("wasm").open(program, confinement) as session:
         assert isinstance(session.loaded, Returned)
         yield session
 
@@ -399,6 +417,33 @@ def test_any_report_that_code_forges_is_its_own_rows_alone(forger, text):
     assert_recordable(forged, UNIT)
     assert isinstance(honest, Returned)
     assert honest.value == b'"honest"'
+
+
+WORD = st.integers(0, 2**32 - 1) | st.integers(0, 5) | st.sampled_from([16, 17, 60, 2**18 - 1, 2**18, 2**18 + 1, 2**31])
+BOX = st.one_of(st.binary(max_size=200), REPORTS, st.lists(REPORTS, max_size=4).map(b"\n".join)).map(
+    lambda text: (text + b"\n").hex()
+)
+
+
+@through_the_guest
+@given(st.lists(WORD, min_size=3, max_size=3), BOX, st.sampled_from([16, 0, 15, 2**18 - 20]))
+def test_whatever_code_writes_where_rows_are_answered_each_row_has_an_outcome(scribbler, words, text, at):
+    rows = [json.dumps({"output": output}).encode() for output in (None, [words, text, at], None)]
+    outcomes = list(scribbler.run(rows))
+    assert len(outcomes) == 3
+    for outcome in outcomes:
+        assert isinstance(outcome, Outcome)
+        assert_recordable(outcome, UNIT)
+    if scribbler._fresh_rows:
+        assert [outcome.value for outcome in outcomes[::2]] == [b'"honest"'] * 2
+
+
+def test_the_scribbler_is_believed_about_its_own_row(scribbler):
+    """Or else the test above would prove nothing."""
+    text = b'{"kind":"returned","value":7}\n'
+    (outcome,) = scribbler.run([json.dumps({"output": [[1, 0, 16 + len(text)], text.hex(), 16]}).encode()])
+    assert isinstance(outcome, Returned)
+    assert outcome.value == b"7"
 
 
 @through_the_guest

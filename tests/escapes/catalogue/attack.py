@@ -8,11 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from forging import SAY
 from unsandboxed import Unsandboxed
 
 from evalcell_sandboxes import Outcome
 
-_MODULE = '''
+_MODULE = (
+    f"SAY = {SAY!r}"
+     '''
 import builtins, codecs, contextvars, datetime, decimal, functools, gc, json, locale, logging, math, os, random, re
 import string, sys, threading, time, types, warnings, weakref
 
@@ -100,12 +103,8 @@ def honest(nonce):
 
 
 def machinery():
-    """Whatever speaks to the host from in here: the guest's own function, or the unsandboxed runner's."""
-    try:
-        from wit_world.imports import host
-    except ImportError:
-        return sys.modules["__main__"].say
-    return host.row_done
+    """Whatever speaks to the host from in here: the guest's answers, or the unsandboxed runner's own function."""
+    return sys.modules["__main__"].say if "answers" not in sys.modules else say
 
 
 def nonces_in(thing):
@@ -119,8 +118,12 @@ def evaluate(nonce, loot=None):
     return honest(nonce) if loot is None else attack(nonce, loot)
 
 
+if "answers" in sys.modules:
+    exec(SAY)
+
 WORLD = world()
 '''
+)
 
 
 @dataclass(frozen=True)

@@ -58,10 +58,29 @@ say = machinery()
 say(loot['report'])
 frame = sys._getframe(1)
 while frame:
-    if 'row_done' in frame.f_locals: frame.f_locals['row_done'] = lambda *_: False
+    if 'words' in frame.f_locals: frame.f_locals['words'] = [0] * 4
     frame = frame.f_back
 return 0
 """, Invalid, Returned),
+    _forge("own-voice-with-a-line-feed", "machinery()(loot['report'][:9] + '\\n' + loot['report']); return 0", Invalid),
+    _forge("own-voice-nested", "machinery()('[' * 50_000); machinery()(loot['report'])", Invalid),
+    _forge("own-voice-at-length", "machinery()('x' * 200_000); machinery()(loot['report'])", Invalid),
+    Attack("forge-own-voice-then-loop", "machinery()(loot['report'])\nwhile True: pass", (Exceeded,), never_ended, ("wall_seconds",), limits={"wall_seconds": 0.3}),
+    Attack("forge-own-voice-in-a-loop", "while True: machinery()('{}'); time.sleep(0.02)", (Exceeded, Invalid), never_ended, ("wall_seconds",), limits={"wall_seconds": 0.3}),
+    Attack("forge-done-in-a-loop", """
+words = getattr(sys.modules.get('answers'), 'words', [0])
+time.sleep(0.2)
+while True: words[0] = 1
+""", (Exceeded,), never_ended, ("wall_seconds",), limits={"wall_seconds": 0.3}),
+    _forge("own-room", """
+machinery()(loot['report'])
+frame = sys._getframe(1)
+while frame:
+    for name in ('room', 'at', 'end'):
+        if name in frame.f_locals and 'arguments' in frame.f_locals: frame.f_locals[name] = 2**31
+    frame = frame.f_back
+return 0
+""", Invalid, Crashed),
     _forge("at-exit", "import atexit; atexit.register(machinery(), loot['report']); atexit._run_exitfuncs(); return 0", Invalid),
     _forge("finalizer", """
 say = machinery()

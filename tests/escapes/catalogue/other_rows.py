@@ -59,10 +59,15 @@ LOOKS = (
     ),
     _look(
         "machinery",
-        "names = ('calling', 'capture', 'results', 'failures', 'waiting', 'app', 'wit_world', '__main__', 'evaluator')\n"
+        "names = ('answers', 'calling', 'capture', 'results', 'failures', 'heap', 'lots', 'waiting', 'app', 'wit_world', '__main__', 'evaluator')\n"
         "found = [vars(sys.modules[name]) for name in names if name in sys.modules]\n"
         "found += [vars(value) for module in found for value in list(module.values()) if hasattr(value, '__dict__')]\n"
         "return nonces_in(found + [globals()])",
+    ),
+    _look(
+        "answers",
+        "if 'answers' not in sys.modules: return nonces_in(open('/proc/self/fd/1').read())\n"
+        "return nonces_in(bytes(sys.modules['answers'].box).decode('latin-1'))",
     ),
 )  # fmt: skip
 

@@ -1,0 +1,31 @@
+"""How code behind the WebAssembly wall makes up answers: it shares an interpreter with what writes them.
+
+The guest answers rows in a piece of memory that any module can import, and any frame's locals can be written to.
+"""
+
+SAY = '''
+import answers, sys
+
+def of_run():
+    """The locals of the guest's function that runs rows."""
+    frame = sys._getframe()
+    while frame.f_code.co_name != "run" or "arguments" not in frame.f_locals: frame = frame.f_back
+    return frame.f_locals
+
+def lead(**names):
+    """Leads that function astray."""
+    of_run().update(names)
+
+def say(report, done=1):
+    """Answers as if a row were done."""
+    text = (report.encode("utf-8", "surrogatepass") if isinstance(report, str) else report) + b"\\n"
+    at = answers.words[answers.USED]
+    answers.box[at : at + len(text)] = text
+    answers.words[answers.USED] = at + len(text)
+    answers.words[answers.DONE] += done
+    lead(at=at + len(text))
+
+def silence():
+    """Has the guest say nothing of its own from here on."""
+    lead(words=[0] * 4, box=bytearray(answers.SIZE))
+'''
