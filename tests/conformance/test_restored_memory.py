@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forging import SAY
 
 from evalcell_sandboxes import (
     Confinement,
@@ -173,6 +174,23 @@ def test_memory_is_put_back_across_the_looks_that_check_the_count_of_faults(monk
     with opened(MUTATING) as (session, guest):
         for number in range(100):
             list(session.run([row_of("mutating", number)]))
+            assert guest.as_remembered
+        assert guest.renewals == 2
+
+
+@pytest.mark.usefixtures("restoring")
+def test_what_the_host_reads_is_not_taken_for_written(monkeypatch):
+    """Code may have the host read all of the memory in which rows are answered, on rows without any page fault."""
+    monkeypatch.setattr(snapshot, "_ROWS_A_LOOK", 8)
+    source = SAY + (
+        "answers.box[16:2000] = bytes(1984)\n"  # in which there are answers from when the image was built
+        "def evaluate(output):\n    lead(words=[0] * 4 if output else answers.words)\n"
+        "    if output: answers.words[answers.USED] = answers.SIZE\n    return output\n"
+    )
+    with opened(source) as (session, guest):
+        for number in range(64):
+            reads_all = number % 8 > 4
+            assert run_one(session, int(reads_all)).value == str(int(reads_all)).encode()
             assert guest.as_remembered
         assert guest.renewals == 2
 

@@ -13,9 +13,7 @@ from unsandboxed import Unsandboxed
 
 from evalcell_sandboxes import Outcome
 
-_MODULE = (
-    f"SAY = {SAY!r}"
-     '''
+_MODULE = '''
 import builtins, codecs, contextvars, datetime, decimal, functools, gc, json, locale, logging, math, os, random, re
 import string, sys, threading, time, types, warnings, weakref
 
@@ -123,7 +121,6 @@ if "answers" in sys.modules:
 
 WORLD = world()
 '''
-)
 
 
 @dataclass(frozen=True)
@@ -147,7 +144,7 @@ class Attack:
     @property
     def module(self) -> str:
         attack = "\n\ndef attack(nonce, loot):\n" + textwrap.indent(self.body.strip("\n"), "    ") + "\n"
-        return f"{_MODULE}{attack}{self.top}"
+        return f"SAY = {SAY!r}\n{_MODULE}{attack}{self.top}"
 
     @property
     def endless(self) -> bool:
