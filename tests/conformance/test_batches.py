@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from forging import SAY
+from forging import SAY, needs_the_box
 
 from evalcell_sandboxes import (
     Confinement,
@@ -26,6 +26,8 @@ from evalcell_sandboxes import (
 )
 from evalcell_sandboxes.wasm import guests
 from evalcell_sandboxes.wasm.session import WasmSession
+
+pytestmark = needs_the_box
 
 EVALUATE = "import answers, calling, os, sys, time\nseen = []\ndef evaluate(output):\n    seen.append(output)\n"
 

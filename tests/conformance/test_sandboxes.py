@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from forging import SAY
+from forging import SAY, needs_the_box
 
 from evalcell_sandboxes import (
     Confinement,
@@ -420,6 +420,7 @@ def wasm_wall(real_wall):
     return real_wall
 
 
+@needs_the_box
 @pytest.mark.parametrize("isolation", list(Isolation))
 def test_reports_that_the_code_makes_up_are_not_believed(wasm_wall, isolation):
     forged = """'{"kind":"returned","value":1.0}'"""
@@ -431,6 +432,7 @@ def test_reports_that_the_code_makes_up_are_not_believed(wasm_wall, isolation):
         assert values(outcomes[1:]) == [0]
 
 
+@needs_the_box
 def test_a_report_before_an_endless_loop_does_not_excuse_it(wasm_wall):
     forged = """'{"kind":"returned","value":1.0}'"""
     source = f"{SAY}{EVALUATE}    while True:\n        say({forged})\n        for _ in range(100_000): pass\n"
@@ -527,6 +529,7 @@ def test_code_that_rearranges_its_streams_loses_nothing(real_wall, meddling, iso
     assert [outcome.stdout for outcome in outcomes[1:]] == ["said\n"] * 2
 
 
+@needs_the_box
 def test_a_trap_after_the_last_report_is_the_last_rows(wasm_wall):
     source = (
         f"import os, sys\n{EVALUATE}    if output == 1:\n"

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from forging import SAY
+from forging import SAY, needs_the_box
 
 from evalcell_sandboxes import Confinement, Exceeded, Invalid, Limits, Outcome, Program, Returned, sandbox
 from evalcell_sandboxes.nesting import MOST_LEVELS, too_deep
@@ -44,6 +44,7 @@ def evaluate(output):
 """
 
 
+@needs_the_box
 @pytest.mark.parametrize("levels", [1, MOST_LEVELS, MOST_LEVELS + 1, 500, 980, 100_000])
 def test_a_forged_value_is_held_to_the_depth_that_can_be_decoded_anywhere(levels):
     _, outcome = run(FORGES, b'{"output": %d}' % levels)
@@ -66,6 +67,7 @@ def test_depth_is_found_without_decoding(text, deep):
     assert too_deep(text) is deep
 
 
+@needs_the_box
 def test_a_row_that_made_up_reports_is_charged_for_its_time():
     source = (
         f"{SAY}def evaluate(output):\n    import time\n    time.sleep(0.25)\n"

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from forging import SAY
+from forging import SAY, needs_the_box
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from wasmtime import WasmtimeError
@@ -398,6 +398,7 @@ def returner() -> Iterator[WasmSession]:
         yield session
 
 
+@needs_the_box
 def test_the_forger_is_believed_about_its_own_row(forger):
     """Or else the test below would prove nothing."""
     forged, honest = forger.run(
@@ -438,6 +439,7 @@ def test_whatever_code_writes_where_rows_are_answered_each_row_has_an_outcome(sc
         assert [outcome.value for outcome in outcomes[::2]] == [b'"honest"'] * 2
 
 
+@needs_the_box
 def test_the_scribbler_is_believed_about_its_own_row(scribbler):
     """Or else the test above would prove nothing."""
     text = b'{"kind":"returned","value":7}\n'
