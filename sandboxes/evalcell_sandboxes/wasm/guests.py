@@ -175,8 +175,8 @@ class Guest:
     def run(self, rows: Sequence[bytes], seed_of: Callable[[bytes], int]) -> Answered:
         """Runs rows, the arguments of each, in one call; every row has a deadline and a usage of its own.
 
-        Rows that are done within one tick share what they used in it. There are fewer reports than rows when the call was
-        told to stop, or ended. Hostile code can report whatever it likes, and as much.
+        Rows that are done within one tick share what they used in it. There are fewer reports than rows when the call
+        was told to stop, had no more room, or ended. Hostile code can report whatever it likes, and as much.
         """
         call = _Call("wall_seconds", rows)
         self._seed_of = seed_of
