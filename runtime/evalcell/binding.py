@@ -1,6 +1,8 @@
 """Binds `evaluate`'s parameters to a row: each one to a path, a literal, or the function's own default."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from operator import itemgetter
 
 import msgspec
 from msgspec import Raw, Struct
@@ -42,9 +44,22 @@ class Binder:
             for binding in bindings
             if binding.literal is not None
         ]
+        # Most evaluators take a few fields as they are, and then one format makes the arguments of a row.
+        fields = [path.field for _, _, path in self._paths if path.field is not None]
+        self._pick = itemgetter(*fields) if fields and len(fields) == len(self._paths) else None
+        self._form = b"{%b}" % b",".join(
+            [literal.replace(b"%", b"%%") for literal in self._literals]
+            + [prefix.replace(b"%", b"%%") + b"%b" for prefix, _, _ in self._paths]
+        )
 
     def arguments(self, row: bytes, fields: dict[str, Raw]) -> bytes | Unbound:
         """The arguments for one row; its top level is decoded already. What is not bound does not get out."""
+        if self._pick is not None and len(row) < _MOST_ARGUMENT_BYTES // _MOST_BINDINGS:
+            with suppress(KeyError):  # then a default is to be used, or an error to be made
+                return bytes(self._form % self._pick(fields))
+        return self._found(row, fields)
+
+    def _found(self, row: bytes, fields: dict[str, Raw]) -> bytes | Unbound:
         parts = self._literals.copy()
         size = 0
         for prefix, binding, path in self._paths:

@@ -11,7 +11,7 @@ Status = Literal["scored", "skipped", "failed"]
 Kind = Literal["syntax", "signature", "binding", "raised", "exceeded", "crashed", "invalid_result", "infrastructure"]
 
 
-class Error(Struct, frozen=True):
+class Error(Struct, frozen=True, gc=False):
     """Why a row failed. `limit` says which one where the kind is `exceeded`."""
 
     kind: Kind
@@ -20,7 +20,7 @@ class Error(Struct, frozen=True):
     limit: str | None = None
 
 
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, gc=False):
     """One score of one row. Failed, skipped and 0.0 are three different things."""
 
     row: int

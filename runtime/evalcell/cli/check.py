@@ -110,8 +110,8 @@ def _try(prepared: Ready, data: str, form: Format | None, count: int) -> list[di
 
 
 def _tried(work: RowWork, row: Row, lines: bytes) -> dict[str, Any]:
-    arguments = work.bind(row).arguments
-    inputs = None if isinstance(arguments, Error) else json.loads(arguments)
+    ready = work.bind(row)
+    inputs = None if ready.error is not None else json.loads(ready.arguments)
     return {
         "row": row.index,
         "inputs": inputs,

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from wasmtime import Engine, Store, WasmtimeError, _bindings, _ffi
+from wasmtime import Engine, Store, WasmtimeError, _ffi
 from wasmtime.component import Component, Instance, Linker
 
 from evalcell_sandboxes.errors import SandboxFault
@@ -47,18 +47,21 @@ class Report(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """What came of a call with many rows: what the guest reported, what ended the call if it did not come back.
-
-    `stopped` when it was asked to come back early.
+    """What came of a call with many rows: the guest's reports, each on a line, and what ended the call if it did not
+    come back. Rows that the guest did not report on have no usage. `stopped` when it was asked to come back early.
     """
 
-    reports: list[Report]
+    text: bytes
+    usages: list[Usage]
+    outputs: dict[int, Output]
     ended: Exceeded | Crashed | None
     stopped: bool
 
 
 class _Call:
     """A call under way: the limit it is under, the rows it is given, and what each of those has used."""
+
+    __slots__ = ("began", "began_cpu", "limit", "outputs", "row", "rows", "started", "stopped", "usages")
 
     def __init__(self, limit: str, rows: Sequence[bytes] = ()) -> None:
         self.limit = limit
@@ -138,12 +141,11 @@ class Guest:
 
     def remember(self) -> None:
         """Makes what the instance is now the state that `restore` goes back to, where that can be done."""
-        where = self._memory.where()
-        if where is None or not snapshot.works_here():
+        if self._memory.bytes() is None or self._memory.where is None or not snapshot.works_here():
             return
         self._world.settle()
         try:
-            self._snapshot = Snapshot(where)
+            self._snapshot = Snapshot(self._memory.where)
         except OSError:  # out of descriptors or mappings: every row gets an instance of its own
             self._snapshot = None
 
@@ -153,7 +155,7 @@ class Guest:
             self.close()
 
     def _put_back(self) -> bool:
-        if self._snapshot is None or self._memory.where() != self._snapshot.where or not self._world.rewind():
+        if self._snapshot is None or self._memory.where != self._snapshot.where or not self._world.rewind():
             return False
         try:
             self._snapshot.put_back(faulted=self._faulted)
@@ -170,7 +172,7 @@ class Guest:
         except WasmtimeError as error:
             return self._ended(error)
         self._pass_to(1)
-        return self._reports([answer])[0]
+        return Report(answer[: self.most_report_bytes + 1], self._call.usages[0], self._call.outputs.get(0))
 
     def run(self, rows: Sequence[bytes], seed_of: Callable[[bytes], int]) -> Answered:
         """Runs rows, the arguments of each, in one call; every row has a deadline and a usage of its own.
@@ -187,14 +189,14 @@ class Guest:
             rest = self._export("run")(b"\n".join(rows))
         except WasmtimeError as error:
             self._look()
-            reports = self._answered()
+            text = self._answered()
             ended = self._ended(error)
         else:
             if self._snapshot is not None:
                 self._faulted = self._faulted or snapshot.faults() != faults
-            reports = [*self._answered(), rest] if rest else self._answered()
-            self._pass_to(len(reports))
-        return Answered(self._reports(reports), ended, call.stopped)
+            text = self._answered() + (rest + b"\n" if rest else b"")
+            self._pass_to(text.count(b"\n"))
+        return Answered(text, call.usages, call.outputs, ended, call.stopped)
 
     def usage(self) -> Usage:
         """What the call or the row that began last has used so far."""
@@ -213,13 +215,8 @@ class Guest:
         self._world.denial = None
         self._world.begin(seed)
 
-    def _answered(self) -> list[bytes]:
-        return self._answers.text().split(b"\n")[:-1] if self._answers is not None else []
-
-    def _reports(self, texts: Sequence[bytes]) -> list[Report]:
-        call, most = self._call, self.most_report_bytes + 1
-        usages = [*call.usages, *[Usage()] * (len(texts) - len(call.usages))]
-        return [Report(text[:most], usages[row], call.outputs.get(row)) for row, text in enumerate(texts)]
+    def _answered(self) -> bytes:
+        return self._answers.text() if self._answers is not None else b""
 
     # -- while guest code runs ------------------------------------------------------------------------------------
     def _look(self) -> None:
@@ -275,7 +272,13 @@ class Guest:
 
 
 _NO_FINALIZER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)()
-_TICK = _bindings._wasmtime_store_epoch_deadline_callback.argtypes[1]
+_TICK = ctypes.CFUNCTYPE(
+    ctypes.c_size_t,
+    ctypes.POINTER(_ffi.wasmtime_context_t),
+    ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_uint64),
+    ctypes.POINTER(_ffi.wasmtime_update_deadline_kind_t),
+)
 
 
 def _tick_callback(may_go_on: Callable[[], bool]) -> Any:

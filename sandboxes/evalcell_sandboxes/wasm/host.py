@@ -84,13 +84,14 @@ class World:
     def reset(self) -> None:
         """Back to the first moment, for a new instance."""
         self.denial: str | None = None
+        self._random: random.Random | None = None
+        self._output = {_STDOUT: bytearray(), _STDERR: bytearray()}
+        self.wrote = False
         self._elapsed_ns = 0
         self._handles: dict[int, int] = {}
         self._next_handle = 1
         self._most_handles = 0
-        self.wrote = False
         self.begin(int)
-        self.take_output()
         self.settle()
 
     def begin(self, seed: Callable[[], int]) -> None:
@@ -117,7 +118,7 @@ class World:
 
     def take_output(self) -> tuple[bytes, bytes]:
         """What the guest wrote to the raw descriptors 1 and 2 since the last call."""
-        taken = tuple(bytes(self._output[stream]) for stream in (_STDOUT, _STDERR)) if self.wrote else (b"", b"")
+        taken = bytes(self._output[_STDOUT]), bytes(self._output[_STDERR])
         self._output = {_STDOUT: bytearray(), _STDERR: bytearray()}
         self.wrote = False
         return taken

@@ -14,7 +14,7 @@ from evalcell_sandboxes.nesting import MOST_LEVELS, too_deep
 from evalcell_sandboxes.outcome import Exceeded, Invalid, Outcome, Raised, Returned, Usage
 from evalcell_sandboxes.program import Confinement, Isolation, Program
 from evalcell_sandboxes.sandbox import Raw, Session
-from evalcell_sandboxes.wasm.guests import Guest, Report
+from evalcell_sandboxes.wasm.guests import Answered, Guest, Output, Report
 
 _ROWS_A_CALL = 256
 _MOST_FAILED_LOADS = 3
@@ -41,7 +41,7 @@ class _Report(Struct):
 
 
 _decode_report = msgspec.json.Decoder(_Report).decode
-_decode_reports = msgspec.json.Decoder(list[_Report]).decode
+_decode_reports = msgspec.json.Decoder(_Report).decode_lines
 
 
 class WasmSession(Session):
@@ -100,19 +100,17 @@ class WasmSession(Session):
         """Runs rows in one call, and takes those that got an outcome: one row if each has its own state, else many."""
         count = 1 if self._fresh_rows else min(len(waiting), _ROWS_A_CALL)
         rows = [waiting[n].replace(b"\n", b" ") for n in range(count)]  # between rows a line feed, and in none
-        reports, ended, stopped = self._guest.run(rows, self._seed)
-        unasked = len(reports) < count and ended is None and not stopped and self._guest.answer_bytes
-        if unasked or len(reports) > count or not (reports or ended):
+        answered = self._guest.run(rows, self._seed)
+        outcomes = self._read_all(answered)
+        unasked = len(outcomes) < count and not (answered.ended or answered.stopped) and self._guest.answer_bytes
+        if unasked or len(outcomes) > count or not (outcomes or answered.ended):
             usage = self._guest.usage() if self._fresh_rows else Usage()  # of many rows, nobody knows whose it is
-            outcomes: list[Outcome] = [Invalid(message="the code made up reports of its own", usage=usage)] * count
+            outcomes = [Invalid(message="the code made up reports of its own", usage=usage)] * count
             self._guest.close()
-        else:
+        elif answered.ended is not None:
             # A row is over only when the call goes on after it: its report does not excuse what came then.
-            last = len(reports) if stopped else count
-            kept = reports if ended is None else reports[: max(0, last - 1)]
-            outcomes = self._read_all(kept)
-            if ended is not None:
-                outcomes.append(ended)
+            last = len(outcomes) if answered.stopped else count
+            outcomes = [*outcomes[: max(0, last - 1)], answered.ended]
         if self._fresh_rows:
             # Before the outcome goes out: whoever takes it may never come back to this generator.
             self._guest.restore()
@@ -179,45 +177,47 @@ class WasmSession(Session):
         answer = self._guest.call(export, *arguments, limit=limit, seed=self._seed_number)
         return self._read(answer, most) if isinstance(answer, Report) else answer
 
-    def _read_all(self, reports: Sequence[Report]) -> list[Outcome]:
-        """Decodes reports, all at once where all are well-formed, which takes half the time."""
+    def _read_all(self, answered: Answered) -> list[Outcome]:
+        """Reads the reports of many rows, all at once where all are well-formed."""
         try:
-            decoded = _decode_reports(b"[" + b",".join([report.text for report in reports]) + b"]")
+            reports = _decode_reports(answered.text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            decoded = []
-        plain = len(decoded) == len(reports) and all(report.output is None for report in reports)
-        if not plain:
-            return [self._read(report, self._limits.result_bytes) for report in reports]
+            reports = [self._decode(line) for line in answered.text.split(b"\n")[:-1]]
+        missing = len(reports) - len(answered.usages)
+        usages = answered.usages + [Usage()] * missing if missing > 0 else answered.usages
         most = self._limits.result_bytes
-        return [self._outcome(said, report.usage, most) for said, report in zip(decoded, reports, strict=True)]
+        outcomes = [self._outcome(report, usage, most) for report, usage in zip(reports, usages, strict=False)]
+        for row, output in answered.outputs.items():
+            if row < len(outcomes):
+                outcomes[row] = self._with_output(outcomes[row], output)
+        return outcomes
 
     def _read(self, report: Report, most: int | None) -> Outcome:
-        """Decodes a report. Anything that is not a well-formed one is a result that cannot be used.
+        """Reads the report of one call."""
+        outcome = self._outcome(self._decode(report.text), report.usage, most)
+        return outcome if report.output is None else self._with_output(outcome, report.output)
 
-        A value of more bytes than `most` is none either; without it, the size of the whole report is what bounds it.
-        """
-        outcome = self._decode(report.text, report.usage, most)
-        if report.output is None:
-            return outcome
-        stdout, stderr = (text.decode("utf-8", "backslashreplace") for text in report.output)
+    def _with_output(self, outcome: Outcome, output: Output) -> Outcome:
+        stdout, stderr = (text.decode("utf-8", "backslashreplace") for text in output)
         return msgspec.structs.replace(
             outcome,
             stdout=(outcome.stdout + stdout)[: self._limits.stdout_bytes],
             stderr=(outcome.stderr + stderr)[: self._limits.stderr_bytes],
         )
 
-    def _decode(self, answer: bytes, usage: Usage, most: int | None) -> Outcome:
-        if len(answer) > self._guest.most_report_bytes:
-            return Invalid(message="the guest reported more than it may", usage=usage)
+    def _decode(self, text: bytes) -> _Report:
+        """Anything that is not a well-formed report is the report of a result that cannot be used."""
+        if len(text) > self._guest.most_report_bytes:
+            return _Report("invalid", message="the guest reported more than it may")
         try:
-            report = _decode_report(answer)
+            return _decode_report(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return Invalid(message=f"the guest's report cannot be read: {error}"[:500], usage=usage)
-        return self._outcome(report, usage, most)
+            return _Report("invalid", message=f"the guest's report cannot be read: {error}"[:500])
 
     def _outcome(self, report: _Report, usage: Usage, most: int | None) -> Outcome:
-        stdout = _cut(report.stdout, self._limits.stdout_bytes)
-        stderr = _cut(report.stderr, self._limits.stderr_bytes)
+        """What a report means. A value of more bytes than `most` is none; without it, its report's size bounds it."""
+        stdout = report.stdout and _cut(report.stdout, self._limits.stdout_bytes)
+        stderr = report.stderr and _cut(report.stderr, self._limits.stderr_bytes)
         message = report.message[:_MESSAGE_CHARACTERS]
         match report.kind:
             case "returned":
