@@ -101,6 +101,13 @@ def test_a_sandbox_that_cannot_be_made_warm_is_heard_of_when_it_is_needed():
         lane.kill()
 
 
+def test_a_lane_keeps_bytecode_where_its_command_does(evalcell, write, rows, tmp_path):
+    environment = {"PYTHONPYCACHEPREFIX": "bytecode", "PYTHONDONTWRITEBYTECODE": ""}
+    done = evalcell("run", write("e.py", PLAIN), "--data", rows([{"output": 1}]), env=environment)
+    assert done.code == 0, done.err
+    assert list((tmp_path / "bytecode").glob("**/wasmtime/*.pyc")), "which only a lane imports"
+
+
 def test_a_relative_cache_directory_is_found_from_a_lane(evalcell, write, rows, tmp_path):
     from evalcell_sandboxes.caching import cache_dir
 

@@ -88,4 +88,6 @@ def _here() -> str | None:
 
 
 def _flags() -> list[str]:
-    return ["-B"] if sys.dont_write_bytecode else []
+    """Bytecode is kept where this process keeps it, if it does."""
+    kept = ["-X", f"pycache_prefix={Path(sys.pycache_prefix).absolute()}"] if sys.pycache_prefix else []
+    return ["-B", *kept] if sys.dont_write_bytecode else kept
