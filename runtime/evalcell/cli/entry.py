@@ -36,7 +36,7 @@ def main() -> NoReturn:
 
 
 def _worker() -> contextlib.AbstractContextManager[None]:
-    """The worker process that the command is going to need: it starts while this one imports."""
+    """The worker process that is going to parse the evaluator: it starts while this one imports."""
     if _WORKING.isdisjoint(sys.argv[1:2]):
         return contextlib.nullcontext()
     from evalcell.engine import spawning
