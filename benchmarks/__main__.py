@@ -28,7 +28,7 @@ _HELP = """Measure evalcell against bare CPython and against a fresh interpreter
 parts:
   rows    rows/s of every design on four evaluators, whose scores must agree
   lanes   rows/s with a lane for every core, against one lane
-  start   seconds for ten rows with nothing compiled yet, and after that
+  start   seconds for ten rows with nothing compiled yet and after that, and for one row
   memory  peak memory on 200,000 rows, of the command and of a lane
 """
 _EPILOG = """A run of all parts takes three to four minutes and leaves benchmarks/latest.json and docs/benchmarks.svg.

@@ -19,6 +19,7 @@ from contextlib import ExitStack
 
 from evalcell.engine import protocol
 from evalcell.engine.protocol import (
+    Begin,
     Describe,
     Described,
     Faulted,
@@ -58,6 +59,8 @@ class Lane:
     def serve(self, message: ToLane) -> None:
         """Answers one message."""
         match message:
+            case Begin():
+                os.environ["EVALCELL_CACHE_DIR"] = message.cache_dir
             case Describe():
                 self._describe(message)
             case Open():
@@ -113,8 +116,19 @@ class Lane:
             protocol.send(self._connection, message)
 
 
-def _serve_forever(connection: socket.socket, inbox: "queue.SimpleQueue[ToLane]") -> None:
+def _warm_up(name: str) -> None:
+    """What fails here will fail again when it is needed, and then be heard of."""
+    if name:
+        with contextlib.suppress(Exception):
+            sandbox(name).warm_up()
+
+
+def _serve_forever(connection: socket.socket, inbox: "queue.SimpleQueue[ToLane]", sandbox_to_come: str) -> None:
     """Answers messages until the machinery fails: then it says so once and is gone."""
+    _warm_up(sandbox_to_come)
+    gc.freeze()  # rows make no cycles to speak of: collect seldom, and never walk what was imported
+    gc.set_threshold(100_000)
+    gc.enable()
     with ExitStack() as stack:
         lane = Lane(connection, stack)
         threading.Thread(target=lane.flush_forever, name="evalcell-flush", daemon=True).start()
@@ -133,15 +147,13 @@ def _serve_forever(connection: socket.socket, inbox: "queue.SimpleQueue[ToLane]"
         os._exit(1)
 
 
-def main(descriptor: int) -> None:
-    """Serves until the parent closes the connection."""
+def main(descriptor: int, sandbox_to_come: str) -> None:
+    """Serves until the parent closes the connection. If the parent has named a sandbox, it is made warm first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to act on
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the rows
-    gc.freeze()  # rows make no cycles to speak of: collect seldom, and never walk what was imported
-    gc.set_threshold(100_000)
     connection = socket.socket(fileno=descriptor)
     inbox: queue.SimpleQueue[ToLane] = queue.SimpleQueue()
-    start_with_plenty(lambda: _serve_forever(connection, inbox), "evalcell-lane")
+    start_with_plenty(lambda: _serve_forever(connection, inbox, sandbox_to_come), "evalcell-lane")
     frames = protocol.Frames(connection)
     while (bodies := frames.receive()) is not None:
         for body in bodies:

@@ -19,6 +19,12 @@ NOTHING: Final = b"null"
 """Stands for a value that the other side has no use for."""
 
 
+class Begin(Struct, frozen=True, tag=True):
+    """The first message to a lane: where slow work is kept. Not answered."""
+
+    cache_dir: str
+
+
 class Describe(Struct, frozen=True, tag=True):
     """Parse this source and say what it declares."""
 
@@ -78,7 +84,7 @@ class Faulted(Struct, frozen=True, tag=True):
     unavailable: str | None = None
 
 
-ToLane = Describe | Open | Work
+ToLane = Begin | Describe | Open | Work
 FromLane = Described | SyntaxFailed | NotDescribed | Opened | Done | Faulted
 
 encode = msgspec.msgpack.Encoder().encode
