@@ -16,6 +16,7 @@ help: ## Show this list
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
 	@echo "Installing evalcell; the first time this builds the guest image, about half a minute ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@$(BIN)/python -m compileall -q -j 0 .venv/lib runtime sandboxes evaluators # where nobody is allowed to later
 	@touch $@
 
 demo: .venv/installed ## Set up, then score the example dataset in the sandbox

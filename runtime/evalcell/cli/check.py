@@ -15,7 +15,6 @@ from evalcell.cli.screen import Screen
 from evalcell.cli.text import printable, shown
 from evalcell.datasets import Format, Row
 from evalcell.engine.rows import RowWork
-from evalcell.records import Error
 from evalcell.running import Ready, ready
 from evalcell.settings import DEFAULT, Settings
 from evalcell_sandboxes import Limits

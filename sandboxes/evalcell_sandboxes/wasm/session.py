@@ -31,7 +31,7 @@ _ESCAPED_BYTE_CHARACTERS = 4
 class _Report(Struct):
     """What the guest says about a call. Written by the author of the evaluator, if it comes to that."""
 
-    kind: Literal["returned", "raised", "exceeded", "invalid"]
+    kind: Literal["returned", "raised", "exceeded", "invalid"] = "returned"
     value: RawJson = RawJson(b"null")
     type: str = ""
     message: str = ""
@@ -216,6 +216,8 @@ class WasmSession(Session):
 
     def _outcome(self, report: _Report, usage: Usage, most: int | None) -> Outcome:
         """What a report means. A value of more bytes than `most` is none; without it, its report's size bounds it."""
+        if report.kind == "returned" and len(report.value) <= MOST_LEVELS and not (report.stdout or report.stderr):
+            return Returned(value=bytes(report.value), usage=usage)  # most are like this: no limit is anywhere near
         stdout = report.stdout and _cut(report.stdout, self._limits.stdout_bytes)
         stderr = report.stderr and _cut(report.stderr, self._limits.stderr_bytes)
         message = report.message[:_MESSAGE_CHARACTERS]
