@@ -17,14 +17,22 @@ import time
 import traceback
 from contextlib import ExitStack
 
+from evalcell.datasets import Row
 from evalcell.engine import protocol
+from evalcell.engine.hooks import Aggregating, Fitting
 from evalcell.engine.protocol import (
+    Aggregate,
+    Aggregated,
     Describe,
     Described,
     Faulted,
+    Fit,
+    FitRows,
+    More,
     NotDescribed,
     Open,
     Opened,
+    Results,
     SyntaxFailed,
     ToLane,
     Work,
@@ -53,6 +61,8 @@ class Lane:
         self._stack = stack
         self._session: Session | None = None
         self._work: RowWork | None = None
+        self._fitting: Fitting | None = None
+        self._aggregating: Aggregating | None = None
         self._sending = threading.Lock()
 
     def serve(self, message: ToLane) -> None:
@@ -62,8 +72,16 @@ class Lane:
                 self._describe(message)
             case Open():
                 self._open(message)
+            case FitRows(rows):
+                self._gather(rows)
+            case Fit():
+                self._fit()
             case Work():
                 self._run(message)
+            case Results(part):
+                self._keep(part)
+            case Aggregate():
+                self._aggregate()
 
     def _describe(self, message: Describe) -> None:
         described = sandbox(message.sandbox).describe(message.source, message.limits)
@@ -78,10 +96,32 @@ class Lane:
         plan = message.plan
         self._session = self._stack.enter_context(sandbox(plan.sandbox).open(plan.program, plan.confinement))
         self._work = RowWork(plan)
+        self._fitting = Fitting(self._work, plan.confinement.limits.memory_bytes)
+        self._aggregating = Aggregating(plan)
         loaded = self._session.loaded
         if isinstance(loaded, Returned):
             loaded = Returned(value=protocol.NOTHING, stdout=loaded.stdout, stderr=loaded.stderr, usage=loaded.usage)
         self._send(Opened(loaded))
+
+    def _gather(self, rows: list[Row]) -> None:
+        assert self._fitting is not None
+        self._send(self._fitting.add(rows) or More())
+
+    def _fit(self) -> None:
+        assert self._session is not None
+        assert self._fitting is not None
+        self._send(self._fitting.fit(self._session))
+        self._fitting = None
+
+    def _keep(self, part: bytes) -> None:
+        assert self._aggregating is not None
+        self._aggregating.add(part)
+        self._send(More())
+
+    def _aggregate(self) -> None:
+        assert self._session is not None
+        assert self._aggregating is not None
+        self._send(Aggregated(self._aggregating.aggregate(self._session)))
 
     def _run(self, message: Work) -> None:
         assert self._session is not None

@@ -44,6 +44,8 @@ class RowWork:
         self.tally = Tally()
         self._done: list[bytes] = []
         self._malformed: list[str] = []
+        self._results: list[bytes] = []
+        self._results_of_row: list[bytes] = []
         self._accounting = threading.Lock()
 
     def run(self, session: Session, rows: Sequence[Row]) -> Iterator[bytes]:
@@ -56,6 +58,8 @@ class RowWork:
                     lines = self._finished(item, outcome)
                     self.tally.rows += 1
                     self._done.append(lines)
+                    if self._plan.aggregates:
+                        self._results.append(self._take_results())
                     if item.malformed is not None:
                         self._malformed.append(item.malformed)
                 yield lines
@@ -89,9 +93,14 @@ class RowWork:
         with self._accounting:
             if not self._done:
                 return None
-            done = Done(self._done, self.take_tally(), self._malformed)
-            self._done, self._malformed = [], []
+            done = Done(self._done, self.take_tally(), self._malformed, self._results)
+            self._done, self._malformed, self._results = [], [], []
             return done
+
+    def _take_results(self) -> bytes:
+        """What `aggregate` will be given of the row that was finished last: nothing, where it has no score."""
+        taken, self._results_of_row = self._results_of_row, []
+        return b",".join(taken)
 
     def bind(self, row: Row) -> Ready:
         """Makes a row's arguments, or the `binding` error that says why there are none."""
@@ -149,6 +158,8 @@ class RowWork:
         for score in scores:
             record = self._record(item.row, item.id, score, outcome, "skipped" if score.skipped else "scored")
             lines.append(records.encode(record) + b"\n")
+            if self._plan.aggregates and record.status == "scored":
+                self._results_of_row.append(records.result_of(record))
             _count(self.tally, record)
             outcome = _without_prints(outcome)
         return b"".join(lines)
