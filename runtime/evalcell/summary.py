@@ -65,7 +65,7 @@ class Summary:
             "failed": self.tally.failed,
             "failures": self.tally.failures,
             "scores": {name: _numbers(summary) for name, summary in list(self.tally.names.items())},
-            "aggregates": self.aggregates.numbers,
+            "aggregates": dict(self.aggregates.numbers),
             "aggregate_error": _plain(self.aggregates.error),
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self.rows_per_second, 1),

@@ -1,11 +1,13 @@
 """The hooks around the rows, in real lanes and the real sandbox: `fit` before them, `aggregate` after them."""
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 
 import pytest
@@ -14,6 +16,7 @@ import evalcell
 from evalcell import fitting
 from evalcell.aggregating import aggregates_of
 from evalcell.datasets import Row
+from evalcell.engine import engine
 from evalcell.engine.engine import Engine
 from evalcell.engine.process import LaneProcess
 from evalcell.engine.protocol import Aggregate, Fit, Fitted
@@ -48,14 +51,14 @@ def aggregated(source, items=None, **options):
 def kill_on(monkeypatch):
     """Kills lanes that are sent a message of that kind, so many times."""
 
-    def kill_on(kind, times):
+    def kill_on(kind, times, how=signal.SIGKILL):
         real, killed = LaneProcess.send, []
 
         def send(process, message):
             sent = real(process, message)
             if isinstance(message, kind) and len(killed) < times:
                 killed.append(process.pid)
-                os.kill(process.pid, signal.SIGKILL)
+                os.kill(process.pid, how)
             return sent
 
         monkeypatch.setattr(LaneProcess, "send", send)
@@ -74,9 +77,9 @@ def test_every_lane_is_fitted_on_the_same_rows(monkeypatch):
     rows_of = Counter()
     fill = Engine._fill
 
-    def count(engine, lane, done):
+    def count(self, lane, done):
         rows_of[lane.process.pid] += len(done.rows)
-        fill(engine, lane, done)
+        fill(self, lane, done)
 
     monkeypatch.setattr(Engine, "_fill", count)
     source = FIT + "def evaluate(output):\n    for _ in range(200_000): pass\n    return {'label': str(seen)}\n"
@@ -275,15 +278,41 @@ def test_lanes_that_always_die_while_they_are_fitted_end_the_run_with_a_fault(ki
         start(SEEN, numbers(3))
 
 
+def test_a_lane_that_falls_silent_while_it_is_fitted_is_replaced(kill_on, monkeypatch):
+    monkeypatch.setattr(engine, "_GRACE_SECONDS", 0.0)
+    stopped = kill_on(Fit, 1, signal.SIGSTOP)
+    limits = {"wall_seconds": 0.1, "load_seconds": 1, "fit_seconds": 1}
+    assert next(start(SEEN, numbers(3), limits=limits).results()).label == "[0, 1, 2]"
+    assert len(stopped) == 1
+
+
+@pytest.mark.parametrize("hook", ["fit", "aggregate"])
+def test_a_lane_may_be_silent_for_as_long_as_a_hook_may_take(monkeypatch, hook):
+    started, start_lane, open_ = [], Engine._start_lane, Engine.open
+
+    def hurried(self, *arguments):
+        monkeypatch.setattr(engine, "_GRACE_SECONDS", -1.5)  # from here on a lane is up, and a row has 0.7 seconds
+        open_(self, *arguments)
+
+    monkeypatch.setattr(Engine, "open", hurried)
+    monkeypatch.setattr(Engine, "_start_lane", lambda self: started.append(self) or start_lane(self))
+    source = ECHO + f"def {hook}(rows):\n    for _ in range(60_000_000): pass\n    return 1\n"
+    began = time.monotonic()
+    run = start(source, numbers(1), limits={"wall_seconds": 0.2, "load_seconds": 1}, isolation="evaluator")
+    assert run.wait()["aggregate_error"] is None
+    assert time.monotonic() - began > 1.5, "too fast to prove anything"
+    assert len(started) == 1
+
+
 def test_a_further_lane_that_cannot_be_fitted_is_done_without(monkeypatch):
     real, lanes, refused = Engine._fitted, [], []
 
-    def fitted(engine, lane, message):
+    def fitted(self, lane, message):
         lanes.append(lane)
         if len(lanes) > 1:
             refused.append(lane)
             message = Fitted(Raised(exception="ValueError", message="not here"), 0)
-        real(engine, lane, message)
+        real(self, lane, message)
 
     monkeypatch.setattr(Engine, "_fitted", fitted)
     source = FIT + "def evaluate(output):\n    for _ in range(100_000): pass\n    return {'label': str(seen)}\n"
@@ -442,7 +471,7 @@ def test_results_that_are_more_than_the_sandbox_holds_are_an_error_and_cost_no_r
 def test_the_file_of_records_is_whole_before_they_are_aggregated(tmp_path, monkeypatch):
     out = tmp_path / "o.jsonl"
 
-    def interrupted(engine, pieces):
+    def interrupted(self, pieces):
         assert len(out.read_text().splitlines()) == 3
         raise KeyboardInterrupt
 
@@ -507,6 +536,15 @@ def test_what_aggregate_was_told_does_not_depend_on_a_lane_that_died():
     assert run.summary()["aggregates"] == {"n": 60, "sum": sum(range(60))}
 
 
+def test_hooks_are_called_for_asyncio_too():
+    async def run():
+        source = evalcell.Evaluator.from_source(SEEN + "def aggregate(results): return len(seen)\n")
+        async with await evalcell.arun(source, numbers(5), fit_rows=2) as running:
+            return [record.label async for record in running.results()], running.summary()["aggregates"]
+
+    assert asyncio.run(run()) == (["[0, 1]"] * 5, {"evaluator": 2})
+
+
 @pytest.mark.parametrize("value", [b"", b"{", b"[1]", b'{"a": "x"}', b"1e400", b"\xff", b'"\xff"', b"{" * 200])
 def test_any_bytes_are_numbers_or_an_error(value):
     assert aggregates_of(Returned(value=value), "e").error.kind == "invalid_result"
@@ -536,7 +574,7 @@ def test_a_spool_that_is_large_is_a_file_without_a_name(tmp_path, monkeypatch):
     with Spool() as spool:
         for _ in range(8):
             spool.append(b"x" * 1024**2)
-        assert spool._file.fileno() > 0
+        assert spool._file._rolled
         assert list(tmp_path.iterdir()) == []
 
 

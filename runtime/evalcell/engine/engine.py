@@ -31,14 +31,14 @@ from evalcell.engine.protocol import (
     Done,
     Faulted,
     Fit,
-    FitRows,
     Fitted,
     FromLane,
     More,
     NotDescribed,
     Open,
     Opened,
-    Results,
+    ResultsToAggregate,
+    RowsToFit,
     SyntaxFailed,
     ToLane,
     Work,
@@ -201,7 +201,7 @@ class Engine(AbstractContextManager["Engine"]):
         elif self._fit_rows is None:
             self._welcome(lane)
         else:
-            lane.parts = chain(map(FitRows, self._fit_rows.chunks()), [Fit()])
+            lane.parts = chain(map(RowsToFit, self._fit_rows.chunks()), [Fit()])
             lane.send_part()
 
     def _fitted(self, lane: _Lane, fitted: Fitted) -> None:
@@ -364,7 +364,7 @@ class Engine(AbstractContextManager["Engine"]):
             for other in [other for other in self._lanes if other is not lane]:
                 self._drop(other)  # the memory that they hold may be what aggregate needs
             lane.aggregating = True
-            lane.parts = chain(map(Results, pieces()), [Aggregate()])
+            lane.parts = chain(map(ResultsToAggregate, pieces()), [Aggregate()])
             lane.send_part()
             while lane in self._lanes and self._aggregates is None and not self.cancelled:
                 self._receive()

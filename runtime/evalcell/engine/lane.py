@@ -27,12 +27,12 @@ from evalcell.engine.protocol import (
     Described,
     Faulted,
     Fit,
-    FitRows,
     More,
     NotDescribed,
     Open,
     Opened,
-    Results,
+    ResultsToAggregate,
+    RowsToFit,
     SyntaxFailed,
     ToLane,
     Work,
@@ -72,13 +72,13 @@ class Lane:
                 self._describe(message)
             case Open():
                 self._open(message)
-            case FitRows(rows):
+            case RowsToFit(rows):
                 self._gather(rows)
             case Fit():
                 self._fit()
             case Work():
                 self._run(message)
-            case Results(part):
+            case ResultsToAggregate(part):
                 self._keep(part)
             case Aggregate():
                 self._aggregate()

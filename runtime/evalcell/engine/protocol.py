@@ -40,7 +40,7 @@ class Work(Struct, frozen=True, tag=True):
     rows: list[Row]
 
 
-class FitRows(Struct, frozen=True, tag=True):
+class RowsToFit(Struct, frozen=True, tag=True):
     """Bind these rows and keep their arguments for `Fit`. Answered by `More`, or by `Fitted` if they are too many."""
 
     rows: list[Row]
@@ -50,7 +50,7 @@ class Fit(Struct, frozen=True, tag=True):
     """Call `fit` with the rows that were sent."""
 
 
-class Results(Struct, frozen=True, tag=True):
+class ResultsToAggregate(Struct, frozen=True, tag=True):
     """Keep this part of the results for `Aggregate`. Answered by `More`."""
 
     part: bytes
@@ -120,7 +120,7 @@ class Faulted(Struct, frozen=True, tag=True):
     unavailable: str | None = None
 
 
-ToLane = Describe | Open | FitRows | Fit | Work | Results | Aggregate
+ToLane = Describe | Open | RowsToFit | Fit | Work | ResultsToAggregate | Aggregate
 FromLane = Described | SyntaxFailed | NotDescribed | Opened | More | Fitted | Done | Aggregated | Faulted
 
 encode = msgspec.msgpack.Encoder().encode
