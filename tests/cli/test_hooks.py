@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -75,7 +74,7 @@ def test_rows_that_come_slowly_through_a_pipe_are_waited_for_and_scored_as_they_
     try:
         process.stdin.write('{"output": 0}\n')
         process.stdin.flush()
-        time.sleep(2.5)
+        waiting = process.stderr.readline()
         process.stdin.write('{"output": 1}\n')
         process.stdin.flush()
         first = json.loads(process.stdout.readline())  # and the pipe is still open
@@ -84,7 +83,8 @@ def test_rows_that_come_slowly_through_a_pipe_are_waited_for_and_scored_as_they_
         process.kill()
     assert first["label"] == "[0, 1]"
     assert [json.loads(line)["label"] for line in out.splitlines()] == ["[0, 1]"] * 2
-    assert "Reading 2 rows to fit on ..." in err
+    assert waiting == "Reading 2 rows to fit on ...\n"
+    assert "Fitting on the first 2 rows ..." in err
 
 
 def test_fit_takes_no_more_rows_than_are_scored(evalcell, write, rows, tmp_path):
