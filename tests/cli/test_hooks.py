@@ -78,9 +78,14 @@ def test_rows_that_come_slowly_through_a_pipe_are_waited_for_and_scored_as_they_
         process.stdin.write('{"output": 1}\n')
         process.stdin.flush()
         first = json.loads(process.stdout.readline())  # and the pipe is still open
-        out, err = process.communicate('{"output": 2}\n', timeout=60)
+        process.stdin.write('{"output": 2}\n')
+        process.stdin.close()
+        out, err = process.stdout.read(), process.stderr.read()
     finally:
         process.kill()
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
     assert first["label"] == "[0, 1]"
     assert [json.loads(line)["label"] for line in out.splitlines()] == ["[0, 1]"] * 2
     assert waiting == "Reading 2 rows to fit on ...\n"
