@@ -7,11 +7,11 @@ from types import TracebackType
 from typing import Any, assert_never
 
 import msgspec
-from msgspec import Struct
 
 from evalcell.errors import OutputError
-from evalcell.records import Error
+from evalcell.records import Aggregates, Error, Number
 from evalcell.scoring import InvalidResult
+from evalcell.spool import Spool
 from evalcell_sandboxes import Crashed, Exceeded, Invalid, Outcome, Raised, Returned
 
 _MOST_NAMES = 100
@@ -21,22 +21,11 @@ _LARGEST_INTEGER = 2**63
 _PIECE_BYTES = 256 * 1024
 _value = msgspec.json.Decoder().decode
 
-Number = int | float | None
-
-
-class Aggregates(Struct, frozen=True):
-    """The numbers by name, None for one that is undefined; or why there are none."""
-
-    numbers: dict[str, Number] = {}
-    error: Error | None = None
-
 
 class Results(AbstractContextManager["Results"]):
     """The results of the scored rows, in order, kept for `aggregate` as the JSON that the lanes have made of them."""
 
     def __init__(self, most_bytes: int) -> None:
-        from evalcell.spool import Spool  # lanes import this module too, and keep nothing
-
         self._spool = Spool()
         self._most_bytes = most_bytes
         self.error: Error | None = None

@@ -52,6 +52,16 @@ class Result(Struct, frozen=True):
     metadata: dict[str, Any] | None
 
 
+Number = int | float | None
+
+
+class Aggregates(Struct, frozen=True):
+    """What `aggregate` came to: numbers by name, None for one that is undefined; or why there are none."""
+
+    numbers: dict[str, Number] = {}
+    error: Error | None = None
+
+
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder(Record).decode
 

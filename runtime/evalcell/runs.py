@@ -15,22 +15,25 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from itertools import chain, islice
 from types import TracebackType
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from evalcell import datasets, records, sink
-from evalcell.aggregating import Aggregates, Results
 from evalcell.binding import missing_in
 from evalcell.datasets import Dataset, Format, Row
 from evalcell.engine.batches import Finished
 from evalcell.engine.engine import Engine
 from evalcell.errors import DatasetError, EvaluatorError
 from evalcell.evaluator import Evaluator
-from evalcell.records import Error, Kind, Record
+from evalcell.plan import Plan
+from evalcell.records import Aggregates, Error, Kind, Record
 from evalcell.running import Ready, loaded, ready
 from evalcell.settings import Operator
 from evalcell.sink import Sink
 from evalcell.summary import Summary
 from evalcell_sandboxes import Progress, SandboxError, silent
+
+if TYPE_CHECKING:
+    from evalcell.aggregating import Results
 
 _SHOWN_FAILURES = 3
 
@@ -112,7 +115,7 @@ def start(
         plan = prepared.planned.plan
         rows = _checked_against_first_row(dataset, prepared, warn)
         rows = stack.enter_context(loaded(prepared, rows, most_rows=order.rows, progress=progress))
-        results = stack.enter_context(Results(plan.confinement.limits.memory_bytes)) if plan.aggregates else None
+        results = stack.enter_context(_results_kept(plan)) if plan.aggregates else None
         out = stack.enter_context(ExitStack())  # of its own: records are whole before they are aggregated
         write = out.enter_context(sink.opened(order.out))
         summary = Summary(plan, prepared.planned.choice, started_ns, order.seed)
@@ -132,6 +135,12 @@ def _checked_against_first_row(dataset: Dataset, prepared: Ready, warn: Callable
     return chain([first], dataset)
 
 
+def _results_kept(plan: Plan) -> "Results":
+    from evalcell.aggregating import Results  # most runs aggregate nothing, and start faster without
+
+    return Results(plan.confinement.limits.memory_bytes)
+
+
 def _first(rows: Iterator[Row | None], count: int | None) -> Iterator[Row | None]:
     """The first rows, and all the waiting between them."""
     for row in rows:
@@ -148,7 +157,7 @@ class Ends:
     dataset: Dataset
     write: Sink
     out: ExitStack
-    results: Results | None
+    results: "Results | None"
     progress: Progress
     closing: ExitStack
 
@@ -297,7 +306,7 @@ class Run(AbstractContextManager["Run"]):
                 self._close("finished", None)
             return None
 
-    def _aggregate(self, results: Results) -> None:
+    def _aggregate(self, results: "Results") -> None:
         """Calls `aggregate` when the rows are done and their records written, so that its failure costs none."""
         self._ends.out.close()
         count = sum(summary.scored for summary in self._totals.tally.names.values())

@@ -5,10 +5,9 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from evalcell.aggregating import Aggregates
 from evalcell.choice import Choice
 from evalcell.plan import Plan
-from evalcell.records import Error, Record
+from evalcell.records import Aggregates, Error, Record
 from evalcell.tally import Summary as NameSummary
 from evalcell.tally import Tally
 

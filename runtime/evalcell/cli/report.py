@@ -5,9 +5,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from evalcell.aggregating import Number
 from evalcell.cli.text import printable, shown
-from evalcell.records import Record
+from evalcell.records import Number, Record
 from evalcell.summary import Summary
 from evalcell.tally import Summary as NameSummary
 

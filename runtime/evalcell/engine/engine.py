@@ -19,7 +19,6 @@ from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from evalcell.aggregating import Aggregates
 from evalcell.datasets import Row
 from evalcell.engine.batches import Batch, Finished, Source, Span
 from evalcell.engine.process import LaneProcess
@@ -46,7 +45,7 @@ from evalcell.engine.protocol import (
 from evalcell.engine.rows import RowWork
 from evalcell.errors import EvaluatorError
 from evalcell.plan import Plan
-from evalcell.records import Error
+from evalcell.records import Aggregates, Error
 from evalcell_sandboxes import (
     Crashed,
     Description,

@@ -1,10 +1,11 @@
 """The hooks around the rows, inside a lane: what `fit` and `aggregate` are given comes in parts."""
 
-from evalcell.aggregating import Aggregates, aggregates_of
+from evalcell.aggregating import aggregates_of
 from evalcell.datasets import Row
 from evalcell.engine.protocol import NOTHING, Fitted
 from evalcell.engine.rows import RowWork
 from evalcell.plan import Plan
+from evalcell.records import Aggregates
 from evalcell_sandboxes import Exceeded, Returned, Session
 
 _LEAST_ROW_BYTES = 64

@@ -16,10 +16,10 @@ import threading
 import time
 import traceback
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from evalcell.datasets import Row
 from evalcell.engine import protocol
-from evalcell.engine.hooks import Aggregating, Fitting
 from evalcell.engine.protocol import (
     Aggregate,
     Aggregated,
@@ -38,6 +38,7 @@ from evalcell.engine.protocol import (
     Work,
 )
 from evalcell.engine.rows import RowWork
+from evalcell.plan import Plan
 from evalcell_sandboxes import (
     Description,
     Returned,
@@ -48,6 +49,9 @@ from evalcell_sandboxes import (
     sandbox,
 )
 from evalcell_sandboxes.stacks import start_with_plenty
+
+if TYPE_CHECKING:
+    from evalcell.engine.hooks import Aggregating, Fitting
 
 _FLUSH_SECONDS = 0.2
 _FLUSH_BYTES = 1024**2
@@ -96,12 +100,19 @@ class Lane:
         plan = message.plan
         self._session = self._stack.enter_context(sandbox(plan.sandbox).open(plan.program, plan.confinement))
         self._work = RowWork(plan)
-        self._fitting = Fitting(self._work, plan.confinement.limits.memory_bytes)
-        self._aggregating = Aggregating(plan)
+        if plan.fit_rows is not None or plan.aggregates:
+            self._get_ready_for_hooks(plan)
         loaded = self._session.loaded
         if isinstance(loaded, Returned):
             loaded = Returned(value=protocol.NOTHING, stdout=loaded.stdout, stderr=loaded.stderr, usage=loaded.usage)
         self._send(Opened(loaded))
+
+    def _get_ready_for_hooks(self, plan: Plan) -> None:
+        from evalcell.engine.hooks import Aggregating, Fitting  # most files have none, and lanes start faster without
+
+        assert self._work is not None
+        self._fitting = Fitting(self._work, plan.confinement.limits.memory_bytes)
+        self._aggregating = Aggregating(plan)
 
     def _gather(self, rows: list[Row]) -> None:
         assert self._fitting is not None

@@ -7,9 +7,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from evalcell.aggregating import Aggregates
 from evalcell.datasets import Row
 from evalcell.plan import Plan
+from evalcell.records import Aggregates
 from evalcell.tally import Tally
 from evalcell_sandboxes import Crashed, Description, Exceeded, Limits, Outcome, SyntaxProblem
 
