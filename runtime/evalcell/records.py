@@ -41,5 +41,31 @@ class Record(Struct, frozen=True, gc=False):
     usage: Usage | None = None
 
 
+class Result(Struct, frozen=True):
+    """What `aggregate` is given of a score."""
+
+    row: int
+    id: str | int
+    name: str
+    score: float | None
+    label: str | None
+    metadata: dict[str, Any] | None
+
+
+Number = int | float | None
+
+
+class Aggregates(Struct, frozen=True):
+    """What `aggregate` came to: numbers by name, None for one that is undefined; or why there are none."""
+
+    numbers: dict[str, Number] = {}
+    error: Error | None = None
+
+
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder(Record).decode
+
+
+def result_of(record: Record) -> bytes:
+    """A record's `Result`, as JSON."""
+    return encode(Result(record.row, record.id, record.name, record.score, record.label, record.metadata))

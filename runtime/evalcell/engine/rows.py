@@ -47,6 +47,8 @@ class RowWork:
         self._new_scores: dict[str, list[float]] = {}
         self._done: list[bytes] = []
         self._malformed: list[str] = []
+        self._results: list[bytes] = []
+        self._results_of_row: list[bytes] = []
         self._accounting = threading.Lock()
 
     def run(self, session: Session, rows: Sequence[Row]) -> Iterator[bytes]:
@@ -59,6 +61,8 @@ class RowWork:
                     lines = self._finished(item, outcome)
                     self.tally.rows += 1
                     self._done.append(lines)
+                    if self._plan.aggregates:
+                        self._results.append(self._take_results())
                     if item.malformed is not None:
                         self._malformed.append(item.malformed)
                 yield lines
@@ -94,9 +98,14 @@ class RowWork:
         with self._accounting:
             if not self._done:
                 return None
-            done = Done(self._done, self.take_tally(), self._malformed)
-            self._done, self._malformed = [], []
+            done = Done(self._done, self.take_tally(), self._malformed, self._results)
+            self._done, self._malformed, self._results = [], [], []
             return done
+
+    def _take_results(self) -> bytes:
+        """What `aggregate` will be given of the row that was finished last: nothing, where it has no score."""
+        taken, self._results_of_row = self._results_of_row, []
+        return b",".join(taken)
 
     def bind(self, row: Row) -> Ready:
         """Makes a row's arguments, or the `binding` error that says why there are none."""
@@ -151,6 +160,8 @@ class RowWork:
     def _line(self, item: Ready, outcome: Outcome, score: Score) -> bytes:
         record = self._record(item.row, item.id, score, outcome, "skipped" if score.skipped else "scored")
         self._count(record)
+        if self._plan.aggregates and record.status == "scored":
+            self._results_of_row.append(records.result_of(record))
         return records.encode(record) + b"\n"
 
     def _count(self, record: Record) -> None:

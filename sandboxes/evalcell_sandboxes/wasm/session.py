@@ -57,6 +57,7 @@ class WasmSession(Session):
         self._source = program.source.encode()
         self._filename = program.filename
         self._limits = confinement.limits
+        self._plain_bytes = min(confinement.limits.result_bytes, MOST_LEVELS)
         self._fresh_rows = confinement.isolation is Isolation.ROW
         self._seed_number = confinement.seed
         self._seed_key = confinement.seed.to_bytes(8, "big")
@@ -216,34 +217,39 @@ class WasmSession(Session):
 
     def _outcome(self, report: _Report, usage: Usage, most: int | None) -> Outcome:
         """What a report means. A value of more bytes than `most` is none; without it, its report's size bounds it."""
-        if report.kind == "returned" and len(report.value) <= MOST_LEVELS and not (report.stdout or report.stderr):
-            return Returned(value=bytes(report.value), usage=usage)  # most are like this: no limit is anywhere near
-        stdout = report.stdout and _cut(report.stdout, self._limits.stdout_bytes)
-        stderr = report.stderr and _cut(report.stderr, self._limits.stderr_bytes)
+        if (
+            report.kind == "returned"
+            and len(report.value) <= self._plain_bytes
+            and not (report.stdout or report.stderr)
+        ):
+            return Returned(value=bytes(report.value), usage=usage)
+        stdout = _cut(report.stdout, self._limits.stdout_bytes)
+        stderr = _cut(report.stderr, self._limits.stderr_bytes)
         message = report.message[:_MESSAGE_CHARACTERS]
-        match report.kind:
-            case "returned":
-                value = bytes(report.value)
-                if most is not None and len(value) > most:
-                    message = f"evaluate returned {len(value)} bytes of JSON; the limit is {most} (result_bytes)"
-                    return Invalid(message=message, stdout=stdout, stderr=stderr, usage=usage)
-                if too_deep(value):
-                    message = f"evaluate returned a value that is nested more than {MOST_LEVELS} levels deep"
-                    return Invalid(message=message, stdout=stdout, stderr=stderr, usage=usage)
+        if report.kind == "returned":
+            value = bytes(report.value)
+            message = _unusable(value, most)
+            if not message:
                 return Returned(value=value, stdout=stdout, stderr=stderr, usage=usage)
-            case "raised":
-                return Raised(
-                    exception=report.type[:_NAME_CHARACTERS],
-                    message=message,
-                    traceback=report.traceback[-_TRACEBACK_CHARACTERS:],
-                    stdout=stdout,
-                    stderr=stderr,
-                    usage=usage,
-                )
-            case "exceeded":
-                return Exceeded(limit="memory_bytes", message=message, stdout=stdout, stderr=stderr, usage=usage)
-            case "invalid":
-                return Invalid(message=message, stdout=stdout, stderr=stderr, usage=usage)
+        if report.kind == "raised":
+            return Raised(
+                exception=report.type[:_NAME_CHARACTERS],
+                message=message,
+                traceback=report.traceback[-_TRACEBACK_CHARACTERS:],
+                stdout=stdout,
+                stderr=stderr,
+                usage=usage,
+            )
+        if report.kind == "exceeded":
+            return Exceeded(limit="memory_bytes", message=message, stdout=stdout, stderr=stderr, usage=usage)
+        return Invalid(message=message, stdout=stdout, stderr=stderr, usage=usage)
+
+
+def _unusable(value: bytes, most: int | None) -> str:
+    """Why a value cannot be used, if it cannot."""
+    if most is not None and len(value) > most:
+        return f"evaluate returned {len(value)} bytes of JSON; the limit is {most} (result_bytes)"
+    return f"evaluate returned a value that is nested more than {MOST_LEVELS} levels deep" if too_deep(value) else ""
 
 
 def _cut(text: str, most_bytes: int) -> str:
