@@ -25,12 +25,12 @@ class Fitting:
     def add(self, rows: list[Row]) -> Fitted | None:
         """Binds some rows; gives the answer at once where they are more than fit into the sandbox."""
         for row in rows:
-            arguments = self._work.bind(row).arguments
-            if not isinstance(arguments, bytes):
+            ready = self._work.bind(row)
+            if ready.error is not None:
                 self._left_out += 1
                 continue
-            self._arguments.append(arguments)
-            self._size += max(len(arguments), _LEAST_ROW_BYTES)
+            self._arguments.append(ready.arguments)
+            self._size += max(len(ready.arguments), _LEAST_ROW_BYTES)
             if self._size > self._memory_bytes:
                 message = f"the arguments of {len(self._arguments):,} rows alone have more than that"
                 return Fitted(Exceeded(limit="memory_bytes", message=message), self._left_out)
