@@ -47,27 +47,29 @@ class Report(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """What came of a call with many rows: the guest's reports, each on a line, and what ended the call if it did not
-    come back. Rows that the guest did not report on have no usage. `stopped` when it was asked to come back early.
+    """What came of a call with many rows: the guest's reports, each on a line, with what those rows used and wrote.
+
+    `ended` says what ended the call if it did not come back. That is the fate of the row after those reported on, or
+    of the last one of them if the call was not to go on after it: its report does not excuse what came then.
     """
 
     text: bytes
     usages: list[Usage]
     outputs: dict[int, Output]
-    ended: Exceeded | Crashed | None
-    stopped: bool
+    ended: Exceeded | Crashed | None = None
+    ended_after_the_last: bool = False
 
 
 class _Call:
     """A call under way: the limit it is under, the rows it is given, and what each of those has used."""
 
-    __slots__ = ("began", "began_cpu", "limit", "outputs", "row", "rows", "started", "stopped", "usages")
+    __slots__ = ("began", "began_cpu", "limit", "outputs", "row", "rows", "started", "stopped_at", "usages")
 
     def __init__(self, limit: str, rows: Sequence[bytes] = ()) -> None:
         self.limit = limit
         self.rows = rows
         self.row = 0
-        self.stopped = False
+        self.stopped_at: int | None = None
         self.usages: list[Usage] = []
         self.outputs: dict[int, Output] = {}
         self.started = self.began = time.perf_counter()
@@ -177,26 +179,25 @@ class Guest:
     def run(self, rows: Sequence[bytes], seed_of: Callable[[bytes], int]) -> Answered:
         """Runs rows, the arguments of each, in one call; every row has a deadline and a usage of its own.
 
-        Rows that are done within one tick share what they used. There are fewer reports than rows when the call was
-        told to stop, or ended. Hostile code can report whatever it likes, and as much.
+        Rows that are done within one tick share what they used. There are fewer reports than rows when the call came
+        back early: it was told to, or an answer was large. Hostile code can report whatever it likes, and as much.
         """
         call = _Call("wall_seconds", rows)
         self._seed_of = seed_of
         self._begin(call, lambda: seed_of(rows[0]))
         faults = snapshot.faults() if self._snapshot is not None else 0
-        ended = None
         try:
             rest = self._export("run")(b"\n".join(rows))
         except WasmtimeError as error:
             self._look()
             text = self._answered()
-            ended = self._ended(error)
-        else:
-            if self._snapshot is not None:
-                self._faulted = self._faulted or snapshot.faults() != faults
-            text = self._answered() + (rest + b"\n" if rest else b"")
-            self._pass_to(text.count(b"\n"))
-        return Answered(text, call.usages, call.outputs, ended, call.stopped)
+            last = len(rows) if call.stopped_at is None else call.stopped_at + 1
+            return Answered(text, call.usages, call.outputs, self._ended(error), text.count(b"\n") >= last)
+        if self._snapshot is not None:
+            self._faulted = self._faulted or snapshot.faults() != faults
+        text = self._answered() + (rest + b"\n" if rest else b"")
+        self._pass_to(text.count(b"\n"))
+        return Answered(text, call.usages, call.outputs)
 
     def usage(self) -> Usage:
         """What the call or the row that began last has used so far."""
@@ -242,12 +243,12 @@ class Guest:
     def _tick(self) -> bool:
         """Whether guest code may go on. Called from within it, every few milliseconds."""
         self._look()
-        call = self._call
-        if time.perf_counter() - call.began + self._world.slept_ns / 1e9 > self._seconds[call.limit]:
+        call, now = self._call, time.perf_counter()
+        if now - call.began + self._world.slept_ns / 1e9 > self._seconds[call.limit]:
             self._world.denial = TIME
             return False
-        if call.began - call.started > _CALL_SECONDS and not call.stopped and self._answers is not None:
-            call.stopped = True
+        if call.stopped_at is None and now - call.started > _CALL_SECONDS and self._answers is not None:
+            call.stopped_at = call.row
             self._answers.stop()
         return True
 

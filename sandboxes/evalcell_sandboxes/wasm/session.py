@@ -103,15 +103,13 @@ class WasmSession(Session):
         rows = [waiting[n].replace(b"\n", b" ") for n in range(count)]  # between rows a line feed, and in none
         answered = self._guest.run(rows, self._seed)
         outcomes = self._read_all(answered)
-        unasked = len(outcomes) < count and not (answered.ended or answered.stopped) and self._guest.answer_bytes
-        if unasked or len(outcomes) > count or not (outcomes or answered.ended):
+        if len(outcomes) > count or not (outcomes or answered.ended):
             usage = self._guest.usage() if self._fresh_rows else Usage()  # of many rows, nobody knows whose it is
             outcomes = [Invalid(message="the code made up reports of its own", usage=usage)] * count
             self._guest.close()
         elif answered.ended is not None:
-            # A row is over only when the call goes on after it: its report does not excuse what came then.
-            last = len(outcomes) if answered.stopped else count
-            outcomes = [*outcomes[: max(0, last - 1)], answered.ended]
+            kept = outcomes[:-1] if answered.ended_after_the_last else outcomes
+            outcomes = [*kept, answered.ended]
         if self._fresh_rows:
             # Before the outcome goes out: whoever takes it may never come back to this generator.
             self._guest.restore()
