@@ -1,7 +1,6 @@
 """Binds `evaluate`'s parameters to a row: each one to a path, a literal, or the function's own default."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from operator import itemgetter
 
 import msgspec
@@ -13,6 +12,8 @@ from evalcell_sandboxes import Hook, Kind, Parameter
 
 _MOST_BINDINGS = 64
 _MOST_ARGUMENT_BYTES = 64 * 1024**2
+_MOST_PLAIN_BYTES = _MOST_ARGUMENT_BYTES // _MOST_BINDINGS
+"""A row no larger than this cannot make arguments that are too large, unless its bindings overlap."""
 
 
 class Binding(Struct, frozen=True):
@@ -54,10 +55,13 @@ class Binder:
 
     def arguments(self, row: bytes, fields: dict[str, Raw]) -> bytes | Unbound:
         """The arguments for one row; its top level is decoded already. What is not bound does not get out."""
-        if self._pick is not None and len(row) < _MOST_ARGUMENT_BYTES // _MOST_BINDINGS:
-            with suppress(KeyError):  # then a default is to be used, or an error to be made
-                return bytes(self._form % self._pick(fields))
-        return self._found(row, fields)
+        if self._pick is None or len(row) > _MOST_PLAIN_BYTES:
+            return self._found(row, fields)
+        try:
+            arguments: bytes = self._form % self._pick(fields)
+        except KeyError:  # a default is to be used, or an error to be made
+            return self._found(row, fields)
+        return arguments
 
     def _found(self, row: bytes, fields: dict[str, Raw]) -> bytes | Unbound:
         parts = self._literals.copy()

@@ -93,6 +93,9 @@ class Tally(Struct):
 
     def summary(self, name: str) -> Summary:
         """The summary for that name. Names come from the guest: past a hundred they are counted together."""
+        known = self.names.get(name)
+        if known is not None:
+            return known
         name = name[:_MOST_CHARACTERS]
         if name not in self.names and len(self.names) >= _MOST_NAMES:
             name = OTHER_NAMES

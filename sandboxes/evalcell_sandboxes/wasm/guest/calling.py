@@ -23,6 +23,7 @@ _MOST_CODE_CHARACTERS = 1_000_000
 _scan = json.JSONDecoder().scan_once  # what `json.loads` comes down to, without what it does around it
 _encoded = results.encoded
 _Coroutine = types.CoroutineType
+_LINE_FEED = 10
 _DONE, _STOP, _USED = answers.DONE, answers.STOP, answers.USED
 
 
@@ -62,18 +63,19 @@ def run(rows: str) -> str:
 
     Comes back early where the host says so, or where there is no room for an answer, which is then what it returns.
     """
-    box, words, at, room, decide_by = answers.box, answers.words, answers.HEADER, _loaded.room, lots.decide_by
+    contents, words, at, room, decide_by = answers.contents, answers.words, answers.HEADER, _loaded.room, lots.decide_by
     words[_DONE] = words[_STOP] = 0
     words[_USED] = at
     for number, arguments in enumerate(rows.split("\n"), 1):
         decide_by(arguments)
         report = _report(_evaluate, arguments)
-        text = (report + "\n").encode()
+        text = report.encode()
         end = at + len(text)
-        if end > room:
+        if end >= room:
             return report
-        box[at:end] = text
-        words[_USED] = at = end
+        contents[at:end] = text
+        contents[end] = _LINE_FEED
+        words[_USED] = at = end + 1
         words[_DONE] = number
         if words[_STOP]:
             break
