@@ -2,6 +2,7 @@
 
 import base64
 import builtins
+import importlib.util
 import inspect
 import json
 import linecache
@@ -88,34 +89,20 @@ def hook(name: str, argument: str) -> str:
 
 
 def rehearse() -> None:
-    """Runs every common path once while the image is built, and forgets it.
-
-    CPython rewrites a function's bytecode as it warms up. What is warm in the image need not be rewritten, and its
-    pages copied, by every instance.
-    """
+    """Runs the rehearsal on a few rows, as often as it takes to warm all of this up, and forgets it."""
     global _loaded
+    source = importlib.util.find_spec("rehearsal").loader.get_source("rehearsal")
     settings = {"filename": "rehearsal.py", "seed": 0, "code": "", "reserve_bytes": 0}
     limits = dict.fromkeys(("result_bytes", "stdout_bytes", "stderr_bytes", "answer_bytes"), 10_000)
     for _ in range(20):
-        report = _loads(load(_REHEARSAL, json.dumps(settings | limits)))
-        settings["code"] = report["value"]
-        run("\n".join(json.dumps({"output": output, "reference": "same"}) for output in _REHEARSED))
+        settings["code"] = _loads(load(source, json.dumps(settings | limits)))["value"]
+        run("\n".join(json.dumps({"output": output, "reference": "the same words"}) for output in _REHEARSED))
     del sys.modules["evaluator"], linecache.cache["rehearsal.py"]
     sys.stdout = sys.stderr = sys.stdin = sys.__stdout__ = sys.__stderr__ = sys.__stdin__ = None
     _loaded = None
 
 
-_REHEARSED = ("same", "printed", None, "other")
-_REHEARSAL = """
-import json
-def evaluate(output, reference):
-    if output is None:
-        raise ValueError("missing")
-    if output == "printed":
-        print("compared")
-        return {"score": float(output == reference), "label": json.dumps(output)}
-    return float(output == reference)
-"""
+_REHEARSED = ("the same words", "print other words, 12.5 of them!", "other words", None)
 
 
 def _load(source: str) -> str:

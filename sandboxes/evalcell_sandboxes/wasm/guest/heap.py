@@ -7,12 +7,13 @@ import marshal
 import sys
 import zlib
 
-_LARGEST = 64 * 1024
-_STEP = 16
+_MIB = 1024**2
+_SIZES = (*sorted((base << shift for base in (2, 3) for shift in range(9, 15)), reverse=True), *range(1024, 0, -8))
+"""Blocks that fill every gap there may be, from large to small: an allocation goes where it fits best."""
 _NOTHING = zlib.compress(b"")
 _kept = []
 # User code may have patched any of these by the time they are needed.
-_bytes, _id, _object, _range = bytes, id, object, range
+_bytes, _id, _object = bytes, id, object
 _collect, _freeze, _decompress = gc.collect, gc.freeze, zlib.decompress
 
 
@@ -32,17 +33,11 @@ def import_tightly(*names: str) -> None:
 def fill_gaps() -> None:
     """Takes up every gap that freed objects have left, so that whatever is made from here on lies side by side."""
     _collect()  # which also empties CPython's lists of objects to be used again
-    top = _id(_bytes(16 * _LARGEST))
-    for shift in _range(7):
-        _fill(_LARGEST >> shift, top)
-    for size in _range(_LARGEST >> 6, 0, -_STEP):
-        _fill(size, top)
+    top = _id(_bytes(_MIB))
+    for size in _SIZES:
+        while _id(block := _bytes(size)) < top:
+            _kept.append(block)
     while _id(block := _object()) < top:
-        _kept.append(block)
-
-
-def _fill(size: int, top: int) -> None:
-    while _id(block := _bytes(size)) < top:
         _kept.append(block)
 
 
