@@ -38,7 +38,7 @@ format: .venv/installed ## Format the code and apply safe fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/installed ## Measure rows/s, start-up and memory against baselines (four minutes)
+bench: .venv/installed ## Measure rows/s, start-up and memory against baselines (eight minutes)
 	$(BIN)/python -m benchmarks
 
 guest: .venv/installed ## Build and compile the guest image if its sources changed
