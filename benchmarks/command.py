@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from benchmarks.cases import Case
 
 _LOOK_SECONDS = 0.02
-_PEAK = "VmHWM:"
+_SELDOM_SECONDS = 0.25
+_PEAK, _RESIDENT = "VmHWM:", "VmRSS:"
 
 
 class Peaks(NamedTuple):
@@ -19,6 +20,20 @@ class Peaks(NamedTuple):
 
     parent: float
     lane: float
+
+
+class Look(NamedTuple):
+    """What the lanes hold at a time, the largest of them: MB that are resident, and mappings."""
+
+    memory: float
+    mappings: int
+
+
+class Held(NamedTuple):
+    """What lanes held from one look to the next, and how long the command took."""
+
+    looks: list[Look]
+    seconds: float
 
 
 def write_rows(path: Path, case: Case, count: int) -> Path:
@@ -70,13 +85,41 @@ def peaks(arguments: list[str]) -> Peaks:
     return Peaks(parent, max(lanes.values()))
 
 
+def held(arguments: list[str]) -> Held:
+    """Runs the command and looks at its lanes in /proc, a few times a second."""
+    looks = []
+    started = time.perf_counter()
+    with subprocess.Popen(arguments, stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None:
+            lanes = [look for lane in _children(process.pid) if (look := _look(lane)) is not None]
+            if lanes:
+                looks.append(Look(max(look.memory for look in lanes), max(look.mappings for look in lanes)))
+            time.sleep(_SELDOM_SECONDS)
+    if process.returncode != 0:
+        raise RuntimeError(f"evalcell left with {process.returncode}.")
+    return Held(looks, time.perf_counter() - started)
+
+
+def _look(pid: int) -> Look | None:
+    try:
+        mappings = len(Path(f"/proc/{pid}/maps").read_bytes().splitlines())
+    except OSError:
+        return None
+    resident = _status(pid, _RESIDENT)
+    return None if resident is None or not mappings else Look(resident, mappings)
+
+
 def _peak(pid: int) -> float | None:
-    """None for a process that has gone."""
+    return _status(pid, _PEAK)
+
+
+def _status(pid: int, field: str) -> float | None:
+    """MB of a process that /proc tells; None for one that has gone."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
     except OSError:
         return None
-    kibibytes = (int(line.split()[1]) for line in status.splitlines() if line.startswith(_PEAK))
+    kibibytes = (int(line.split()[1]) for line in status.splitlines() if line.startswith(field))
     return next((value * 1024 / 1e6 for value in kibibytes), None)
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from benchmarks import command, peers
 from benchmarks.cases import Case
 from benchmarks.peers import FreshInterpreter
+from evalcell_sandboxes import Confinement, Isolation, Program, Returned, sandbox
 
 
 class Measured(NamedTuple):
@@ -52,6 +53,24 @@ def evalcell(scratch: Path, *flags: str) -> Run:
         said = command.summary(command.command(case, data, "--out", str(records), *flags))
         scores = [json.loads(line)["score"] for line in records.read_text(encoding="utf-8").splitlines()]
         return Measured(said["rows_per_second"], scores)
+
+    return run
+
+
+def session(isolation: Isolation) -> Run:
+    """A session behind the wall, in this process and with no command around it, given one row at a time."""
+
+    def run(case: Case, count: int) -> Measured:
+        program = Program(case.path.read_text(encoding="utf-8"), case.path.name)
+        confinement = Confinement(isolation=isolation)
+        with sandbox("wasm").open(program, confinement) as opened:
+
+            def score(line: str) -> str:
+                (outcome,) = opened.run([line.encode()])
+                assert isinstance(outcome, Returned), outcome
+                return outcome.value.decode()
+
+            return _timed(score, case, count)
 
     return run
 

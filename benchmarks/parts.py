@@ -1,4 +1,4 @@
-"""The parts of the benchmark: rows, lanes, start and memory. Each gives measurements and tells how it is going."""
+"""The parts of the benchmark. Each gives measurements and tells how it is going."""
 
 import os
 import shutil
@@ -6,18 +6,22 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from benchmarks import command, designs, peers
 from benchmarks.cases import CASES
 from benchmarks.designs import Design
 from benchmarks.report import Measurement
 from evalcell.running import cores
+from evalcell_sandboxes import Isolation
 from evalcell_sandboxes.caching import cache_dir, private_dir
 from evalcell_sandboxes.wasm import image
 
-EXACT = CASES[0]
+EXACT, HEAVIER = CASES[:2]
 PEER = "fresh_interpreter"
 _FEW_ROWS = 2_000
+_ONE_ROW_RUNS = 5
+"""Runs in a round: each is short, and a median wants many."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class Bench:
     rounds: int = 3
     seconds: float = 1.0
     many_rows: int = 200_000
+    enduring_rows: int = 1_000_000
 
 
 def rows(bench: Bench) -> list[Measurement]:
@@ -67,6 +72,21 @@ def _peer_designs(tell: Callable[[str], None]) -> list[Design]:
     ]
 
 
+def calls(bench: Bench) -> list[Measurement]:
+    """What it costs to put the state back after every row, where each row is a call of its own either way."""
+    ways = [
+        Design("shared_state", 200, designs.session(Isolation.EVALUATOR)),
+        Design("fresh_state", 200, designs.session(Isolation.ROW)),
+    ]
+    found = []
+    for case in CASES:
+        best = designs.best_of_rounds(ways, case, 2 * bench.rounds, bench.seconds / 2, bench.tell)
+        shared = f"one_row_a_call/{case.name}/shared_state"
+        found.append(Measurement(shared, best["shared_state"], "rows/s"))
+        found.append(Measurement(f"one_row_a_call/{case.name}/fresh_state", best["fresh_state"], "rows/s", shared))
+    return found
+
+
 def lanes(bench: Bench) -> list[Measurement]:
     """What a lane for every core gives over a single one, where every row starts fresh.
 
@@ -77,13 +97,15 @@ def lanes(bench: Bench) -> list[Measurement]:
         Design("one", 50, designs.evalcell(bench.scratch, "--workers", "1")),
         Design("every_core", 50, designs.evalcell(bench.scratch, "--workers", str(cores()))),
     ]
-    best = designs.best_of_rounds(ways, EXACT, 2 * bench.rounds, 4 * bench.seconds, bench.tell)
-    if best["every_core"] > cores() * best["one"]:
-        bench.tell(f"{cores()} lanes cannot be more than {cores()} times one: other work slowed it. Run `lanes` again.")
-    return [
-        Measurement("lanes/one", best["one"], "rows/s"),
-        Measurement("lanes/every_core", best["every_core"], "rows/s", "lanes/one"),
-    ]
+    found = []
+    for case in (EXACT, HEAVIER):
+        best = designs.best_of_rounds(ways, case, 2 * bench.rounds, 4 * bench.seconds, bench.tell)
+        if best["every_core"] > cores() * best["one"]:
+            bench.tell(f"{cores()} lanes cannot be more than {cores()} times one: other work slowed it. Try again.")
+        one = f"lanes/{case.name}/one"
+        found.append(Measurement(one, best["one"], "rows/s"))
+        found.append(Measurement(f"lanes/{case.name}/every_core", best["every_core"], "rows/s", one))
+    return found
 
 
 def start(bench: Bench) -> list[Measurement]:
@@ -97,7 +119,24 @@ def start(bench: Bench) -> list[Measurement]:
     return [
         Measurement("start/python", min(python), "s"),
         Measurement("start/warm", min(warm), "s", "start/python"),
+        *_one_row(bench),
         *_cold_start(bench, arguments),
+    ]
+
+
+def _one_row(bench: Bench) -> list[Measurement]:
+    """The least that the command takes, with everything cached. Python's bytecode too, which an install leaves behind
+    and which an environment may keep it from writing. The first run fills the cache and does not count.
+    """
+    data = command.write_rows(bench.scratch / "one.jsonl", EXACT, 1)
+    arguments = [sys.executable, "-m", "evalcell", "run", str(EXACT.path), "--data", str(data)]
+    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(bench.scratch / "bytecode")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    _, *taken = [command.seconds(arguments, environment) for _ in range(1 + _ONE_ROW_RUNS * bench.rounds)]
+    bench.tell(f"One row: {median(taken):.2f} s, at best {min(taken):.2f} s")
+    return [
+        Measurement("start/one_row/median", median(taken), "s", "start/python"),
+        Measurement("start/one_row/best", min(taken), "s", "start/python"),
     ]
 
 
@@ -139,9 +178,30 @@ def _peak(process: str, few: float, many: float, bench: Bench) -> Sequence[Measu
     ]
 
 
+def endurance(bench: Bench) -> list[Measurement]:
+    """A million rows, each from a fresh state: what the lanes hold at the end against what they held early on."""
+    if sys.platform != "linux":
+        bench.tell("Going on without endurance: it is read from /proc, which only Linux has.")
+        return []
+    data = command.write_rows(bench.scratch / "million.jsonl", EXACT, bench.enduring_rows)
+    bench.tell(f"{bench.enduring_rows:,} rows with fresh state")
+    held = command.held(command.command(EXACT, data))
+    early, late = held.looks[len(held.looks) // 4], held.looks[-1]
+    bench.tell(f"From {early} to {late} in {held.seconds:.0f} s")
+    return [
+        Measurement("endurance/rows_per_second", bench.enduring_rows / held.seconds, "rows/s"),
+        Measurement("endurance/lane_memory/early", early.memory, "MB"),
+        Measurement("endurance/lane_memory/late", late.memory, "MB", "endurance/lane_memory/early"),
+        Measurement("endurance/lane_mappings/early", early.mappings, "mappings"),
+        Measurement("endurance/lane_mappings/late", late.mappings, "mappings", "endurance/lane_mappings/early"),
+    ]
+
+
 PARTS: dict[str, Callable[[Bench], list[Measurement]]] = {
     "rows": rows,
+    "calls": calls,
     "lanes": lanes,
     "start": start,
     "memory": memory,
+    "endurance": endurance,
 }

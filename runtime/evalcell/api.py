@@ -46,6 +46,7 @@ def run(
     seed: int = 0,
     format: str | None = None,  # noqa: A002
     rows: int | None = None,
+    fit_rows: int | None = None,
     out: _Path | None = None,
     strict: bool = False,
 ) -> Run:
@@ -67,6 +68,8 @@ def run(
         seed: What all randomness in the sandbox starts from.
         format: `"jsonl"`, `"json"`, `"csv"`, `"tsv"` or `"parquet"`, where it should not be recognised.
         rows: Scores only the first so many rows.
+        fit_rows: Fits an evaluator that defines `fit` on the first so many rows. Default: what its file says, else
+            10,000.
         out: A file to write the records to, as JSON lines. It has its name only when it is whole.
         strict: Stops at the first malformed row instead of counting it as failed.
 
@@ -81,6 +84,7 @@ def run(
         sandbox=_text(sandbox, "sandbox"),
         bind=_mapping(bind, "bind", str),
         set=_values(set),
+        fit_rows=_positive(fit_rows, "fit_rows"),
     )
     if not isinstance(evaluator, Evaluator):
         evaluator = Evaluator.from_file(evaluator, parsing_limits(operator))

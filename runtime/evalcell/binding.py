@@ -1,6 +1,7 @@
 """Binds `evaluate`'s parameters to a row: each one to a path, a literal, or the function's own default."""
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 
 import msgspec
 from msgspec import Raw, Struct
@@ -11,6 +12,8 @@ from evalcell_sandboxes import Hook, Kind, Parameter
 
 _MOST_BINDINGS = 64
 _MOST_ARGUMENT_BYTES = 64 * 1024**2
+_MOST_PLAIN_BYTES = _MOST_ARGUMENT_BYTES // _MOST_BINDINGS
+"""A row no larger than this cannot make arguments that are too large, unless its bindings overlap."""
 
 
 class Binding(Struct, frozen=True):
@@ -42,9 +45,25 @@ class Binder:
             for binding in bindings
             if binding.literal is not None
         ]
+        # Most evaluators take a few fields as they are, and then one format makes the arguments of a row.
+        fields = [path.field for _, _, path in self._paths if path.field is not None]
+        self._pick = itemgetter(*fields) if fields and len(fields) == len(self._paths) else None
+        self._form = b"{%b}" % b",".join(
+            [literal.replace(b"%", b"%%") for literal in self._literals]
+            + [prefix.replace(b"%", b"%%") + b"%b" for prefix, _, _ in self._paths]
+        )
 
     def arguments(self, row: bytes, fields: dict[str, Raw]) -> bytes | Unbound:
         """The arguments for one row; its top level is decoded already. What is not bound does not get out."""
+        if self._pick is None or len(row) > _MOST_PLAIN_BYTES:
+            return self._found(row, fields)
+        try:
+            arguments: bytes = self._form % self._pick(fields)
+        except KeyError:  # a default is to be used, or an error to be made
+            return self._found(row, fields)
+        return arguments
+
+    def _found(self, row: bytes, fields: dict[str, Raw]) -> bytes | Unbound:
         parts = self._literals.copy()
         size = 0
         for prefix, binding, path in self._paths:

@@ -24,6 +24,7 @@ from evalcell_sandboxes import (
 )
 
 _DEFAULT_LIMITS = Limits()
+_CALLED_WITH = {"fit": "rows", "aggregate": "results"}
 _SUFFIXES = {".py": Language.PYTHON, ".ts": Language.TYPESCRIPT}
 
 
@@ -117,7 +118,8 @@ def understand(evaluator: Evaluator, described: Description | SyntaxProblem | Ex
     """Puts an evaluator and what the guest said about it together.
 
     Raises:
-        EvaluatorError: It does not parse, has no `evaluate`, or its metadata makes no sense.
+        EvaluatorError: It does not parse, has no `evaluate`, has a hook that cannot be called, or its metadata makes
+            no sense.
     """
     if isinstance(described, SyntaxProblem):
         raise EvaluatorError("syntax", _syntax_message(evaluator, described))
@@ -129,12 +131,14 @@ def understand(evaluator: Evaluator, described: Description | SyntaxProblem | Ex
             "signature",
             f"{evaluator.filename} defines no evaluate at its top level. Add `def evaluate(output, reference):`.",
         )
-    fit = described.hook("fit")
-    if fit is not None:
-        raise EvaluatorError(
-            "signature",
-            f"Line {fit.line} defines fit, which this version of evalcell does not call. Scores would be wrong.",
-        )
+    for name, argument in _CALLED_WITH.items():
+        hook = described.hook(name)
+        if hook is not None and not hook.takes_one_argument:
+            raise EvaluatorError(
+                "signature",
+                f"Line {hook.line}: {name} is called with one argument, the list of {argument}, "
+                f"and its parameters do not allow that. Write `def {name}({argument}):`.",
+            )
     return Understood(evaluator, described, _manifest(described), evaluate)
 
 
@@ -163,9 +167,14 @@ def program_digest(program: Program, guest_identity: str, isolation: Isolation) 
     return _digest(program.source, program.language, program.lock, program.assets, guest_identity, isolation)
 
 
-def version_digest(program: str, output: Output, literals: dict[str, object], limits: Limits) -> str:
-    """Names everything that decides a score: the program, what its output means, fixed arguments and limits."""
-    return _digest(program, output, literals, limits)
+def version_digest(
+    program: str, output: Output, literals: dict[str, object], limits: Limits, fit_rows: int | None = None
+) -> str:
+    """Names everything that decides a score: the program, what its output means, fixed arguments, limits, and on how
+    many rows it is fitted if it is.
+    """
+    fitted = () if fit_rows is None else (fit_rows,)
+    return _digest(program, output, literals, limits, *fitted)
 
 
 def _digest(*parts: object) -> str:

@@ -10,7 +10,11 @@ from evalcell.errors import UsageError, did_you_mean
 STARTER = "starter"
 
 _HERE = Path(__file__).resolve().parent
-_ROWS = {"json_distance": "extraction", "hashing_similarity": "support_answers"}
+_ROWS = {
+    "hashing_similarity": "support_answers",
+    "json_distance": "extraction",
+    "rare_words": "support_answers",
+}
 """The datasets that are not named after their evaluator."""
 
 

@@ -8,7 +8,10 @@ from evalcell_sandboxes import Confinement, Program
 
 
 class Plan(Struct, frozen=True):
-    """What a lane needs to take raw rows to records."""
+    """What a lane needs to take raw rows to records.
+
+    `fit_rows` is None where the file defines no `fit`, and `aggregates` says whether it defines `aggregate`.
+    """
 
     evaluator: str
     version: str
@@ -18,3 +21,5 @@ class Plan(Struct, frozen=True):
     bindings: tuple[Binding, ...]
     output: Output
     id_path: str | None = None
+    fit_rows: int | None = None
+    aggregates: bool = False

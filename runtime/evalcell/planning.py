@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from evalcell.binding import bind
 from evalcell.choice import Choice, check_python, choose
-from evalcell.errors import UsageError, did_you_mean
+from evalcell.errors import EvaluatorError, UsageError, did_you_mean
 from evalcell.evaluator import Understood, program_digest, version_digest
 from evalcell.paths import Path
 from evalcell.plan import Plan
-from evalcell.settings import Operator, Settings, settle
+from evalcell.settings import DEFAULT, FLAG, Operator, Settings, settle
 from evalcell_sandboxes import Confinement, Sandbox, SandboxUnavailable, names, sandbox
 from evalcell_sandboxes.registry import known
 
@@ -59,11 +59,12 @@ def make_plan(
     bindings = bind(understood.evaluate, settings.bind, settings.set)
     if id_path is not None:
         Path(id_path)
+    fit_rows = _fit_rows(understood, settings)
     choice, wall = choose_sandbox(understood, operator)
     program = program_digest(understood.evaluator.program, wall.guest_identity(), settings.isolation)
     plan = Plan(
         evaluator=understood.evaluator.name,
-        version=version_digest(program, settings.output, settings.set, settings.limits),
+        version=version_digest(program, settings.output, settings.set, settings.limits, fit_rows),
         sandbox=choice.sandbox,
         program=understood.evaluator.program,
         confinement=Confinement(
@@ -76,5 +77,19 @@ def make_plan(
         bindings=bindings,
         output=settings.output,
         id_path=id_path,
+        fit_rows=fit_rows,
+        aggregates=understood.description.hook("aggregate") is not None,
     )
     return Planned(plan, choice, settings, wall)
+
+
+def _fit_rows(understood: Understood, settings: Settings) -> int | None:
+    """On how many rows to fit; None without a `fit`, and then nobody may have asked for it."""
+    if understood.description.hook("fit") is not None:
+        return settings.fit_rows
+    source, nothing = settings.sources["fit_rows"], f"{understood.evaluator.filename} defines no fit at its top level"
+    if source == FLAG:
+        raise UsageError(f"--fit-rows {settings.fit_rows} makes no sense here: {nothing}. Leave it out.")
+    if source != DEFAULT:
+        raise EvaluatorError("metadata", f"The file's block sets fit_rows, but {nothing}. Add `def fit(rows):`.")
+    return None

@@ -11,7 +11,7 @@ Status = Literal["scored", "skipped", "failed"]
 Kind = Literal["syntax", "signature", "binding", "raised", "exceeded", "crashed", "invalid_result", "infrastructure"]
 
 
-class Error(Struct, frozen=True):
+class Error(Struct, frozen=True, gc=False):
     """Why a row failed. `limit` says which one where the kind is `exceeded`."""
 
     kind: Kind
@@ -20,7 +20,7 @@ class Error(Struct, frozen=True):
     limit: str | None = None
 
 
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, gc=False):
     """One score of one row. Failed, skipped and 0.0 are three different things."""
 
     row: int
@@ -41,5 +41,31 @@ class Record(Struct, frozen=True):
     usage: Usage | None = None
 
 
+class Result(Struct, frozen=True):
+    """What `aggregate` is given of a score."""
+
+    row: int
+    id: str | int
+    name: str
+    score: float | None
+    label: str | None
+    metadata: dict[str, Any] | None
+
+
+Number = int | float | None
+
+
+class Aggregates(Struct, frozen=True):
+    """What `aggregate` came to: numbers by name, None for one that is undefined; or why there are none."""
+
+    numbers: dict[str, Number] = {}
+    error: Error | None = None
+
+
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder(Record).decode
+
+
+def result_of(record: Record) -> bytes:
+    """A record's `Result`, as JSON."""
+    return encode(Result(record.row, record.id, record.name, record.score, record.label, record.metadata))

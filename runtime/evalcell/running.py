@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from evalcell.datasets import Row
 from evalcell.engine.engine import Engine
 from evalcell.evaluator import Evaluator, Understood, understand
 from evalcell.planning import Planned, make_plan
@@ -53,6 +54,32 @@ def ready(
         planned = make_plan(understood, operator, started_ns=started_ns, seed=seed, id_path=id_path)
         planned.sandbox.prepare(planned.plan.program, progress)
         yield Ready(understood, planned, engine)
+
+
+@contextmanager
+def loaded(
+    prepared: Ready, rows: Iterator[Row | None], *, most_rows: int | None = None, progress: Progress = silent
+) -> Iterator[Iterator[Row | None]]:
+    """Loads the program, and fits it on the first rows if it has a `fit`. Gives the rows, all of them, to run it on.
+
+    Raises:
+        EvaluatorError: The module's own code failed, or its `fit`.
+        DatasetError: The rows to fit on cannot be read.
+        SandboxUnavailable, SandboxFault: What it needs is not here, or failed.
+    """
+    plan = prepared.planned.plan
+    if plan.fit_rows is None:
+        prepared.engine.open(plan)
+        yield rows
+        return
+    from evalcell.fitting import FirstRows
+
+    most = min(plan.fit_rows, most_rows or plan.fit_rows)
+    with FirstRows() as first:
+        rows = first.take(rows, most, lambda count: progress(f"Reading {most:,} rows to fit on", count / most))
+        progress(f"Fitting on the first {first.count:,} rows" if first.count != 1 else "Fitting on the first row")
+        prepared.engine.open(plan, first)
+        yield rows
 
 
 def _import_what_comes_next(evaluator: Evaluator) -> None:

@@ -15,20 +15,25 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from itertools import chain, islice
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from evalcell import datasets, records, sink
 from evalcell.binding import missing_in
 from evalcell.datasets import Dataset, Format, Row
 from evalcell.engine.batches import Finished
-from evalcell.errors import DatasetError
+from evalcell.engine.engine import Engine
+from evalcell.errors import DatasetError, EvaluatorError
 from evalcell.evaluator import Evaluator
-from evalcell.records import Record
-from evalcell.running import Ready, ready
+from evalcell.plan import Plan
+from evalcell.records import Aggregates, Error, Kind, Record
+from evalcell.running import Ready, loaded, ready
 from evalcell.settings import Operator
 from evalcell.sink import Sink
 from evalcell.summary import Summary
-from evalcell_sandboxes import Progress, silent
+from evalcell_sandboxes import Progress, SandboxError, silent
+
+if TYPE_CHECKING:
+    from evalcell.aggregating import Results
 
 _SHOWN_FAILURES = 3
 
@@ -107,12 +112,16 @@ def start(
                 meanwhile=meanwhile,
             )
         )
+        plan = prepared.planned.plan
         rows = _checked_against_first_row(dataset, prepared, warn)
-        prepared.engine.open(prepared.planned.plan)
-        write = stack.enter_context(sink.opened(order.out))
-        summary = Summary(prepared.planned.plan, prepared.planned.choice, started_ns, order.seed)
+        rows = stack.enter_context(loaded(prepared, rows, most_rows=order.rows, progress=progress))
+        results = stack.enter_context(_results_kept(plan)) if plan.aggregates else None
+        out = stack.enter_context(ExitStack())  # of its own: records are whole before they are aggregated
+        write = out.enter_context(sink.opened(order.out))
+        summary = Summary(plan, prepared.planned.choice, started_ns, order.seed)
         pieces = prepared.engine.run(_first(rows, order.rows))
-        return Run(order, prepared, dataset, pieces, write, summary, stack.pop_all())
+        ends = Ends(dataset, write, out, results, progress, stack.pop_all())
+        return Run(order, prepared.engine, pieces, summary, ends)
     raise AssertionError("unreachable: nothing above swallows exceptions")
 
 
@@ -126,6 +135,12 @@ def _checked_against_first_row(dataset: Dataset, prepared: Ready, warn: Callable
     return chain([first], dataset)
 
 
+def _results_kept(plan: Plan) -> "Results":
+    from evalcell.aggregating import Results  # most runs aggregate nothing, and start faster without
+
+    return Results(plan.confinement.limits.memory_bytes)
+
+
 def _first(rows: Iterator[Row | None], count: int | None) -> Iterator[Row | None]:
     """The first rows, and all the waiting between them."""
     for row in rows:
@@ -133,6 +148,18 @@ def _first(rows: Iterator[Row | None], count: int | None) -> Iterator[Row | None
         count = count - 1 if count is not None and row is not None else count
         if count == 0:
             return
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What a run reads from and writes to. `closing` closes it all and the engine, `out` only the file of records."""
+
+    dataset: Dataset
+    write: Sink
+    out: ExitStack
+    results: "Results | None"
+    progress: Progress
+    closing: ExitStack
 
 
 class Run(AbstractContextManager["Run"]):
@@ -145,24 +172,20 @@ class Run(AbstractContextManager["Run"]):
     def __init__(
         self,
         order: Order,
-        prepared: Ready,
-        dataset: Dataset,
+        engine: Engine,
         pieces: Iterator[Finished],
-        write: Sink,
         summary: Summary,
-        stack: ExitStack,
+        ends: Ends,
     ) -> None:
         self._order = order
-        self._engine = prepared.engine
-        self._dataset = dataset
+        self._engine = engine
         self._pieces = pieces
-        self._write = write
         self._totals = summary
-        self._stack = stack
+        self._ends = ends
         self._state: State = "running"
         self._lines: deque[bytes] = deque()
         self._stepping = threading.Lock()
-        self._abandoned = weakref.finalize(self, _abandon, stack, os.getpid())
+        self._abandoned = weakref.finalize(self, _abandon, ends.closing, os.getpid())
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -251,7 +274,7 @@ class Run(AbstractContextManager["Run"]):
     def _fraction(self, rows: int) -> float | None:
         if self._state == "finished":
             return 1.0
-        read = self._dataset.fraction(rows)
+        read = self._ends.dataset.fraction(rows)
         if self._order.rows is None:
             return read
         return max(read or 0.0, min(1.0, rows / self._order.rows))
@@ -272,6 +295,8 @@ class Run(AbstractContextManager["Run"]):
                     if keep:
                         self._lines.extend(line for lines in piece.rows for line in lines.splitlines())
                     return piece
+                if not self._engine.cancelled and self._ends.results is not None:
+                    self._aggregate(self._ends.results)
             except BaseException as error:
                 self._close("failed", error)
                 raise
@@ -281,8 +306,25 @@ class Run(AbstractContextManager["Run"]):
                 self._close("finished", None)
             return None
 
+    def _aggregate(self, results: "Results") -> None:
+        """Calls `aggregate` when the rows are done and their records written, so that its failure costs none."""
+        self._ends.out.close()
+        count = sum(summary.scored for summary in self._totals.tally.names.values())
+        if not count:
+            return
+        self._ends.progress(f"Aggregating {count:,} scores")
+        try:
+            found = Aggregates(error=results.error) if results.error else self._engine.aggregate(results.pieces)
+        except EvaluatorError as error:
+            found = Aggregates(error=Error(cast("Kind", error.kind), str(error), error.traceback))
+        except SandboxError as error:
+            found = Aggregates(error=Error("infrastructure", str(error)))
+        self._totals.aggregates = found or Aggregates()
+
     def _take(self, piece: Finished) -> None:
-        self._write(piece.rows)
+        self._ends.write(piece.rows)
+        if self._ends.results is not None:
+            self._ends.results.add(piece.results)
         self._totals.add(piece.tally, _failures(piece, _SHOWN_FAILURES - len(self._totals.failures)))
         if self._order.strict and piece.malformed:
             hint = "Mend it, or leave out --strict to count such rows as failed."
@@ -295,7 +337,7 @@ class Run(AbstractContextManager["Run"]):
         self._state = "failed"  # unless closing works, which for `out` means writing it to disk
         if state != "finished":
             self._lines.clear()
-        _end(self._stack, error)
+        _end(self._ends.closing, error)
         self._state = state
 
 

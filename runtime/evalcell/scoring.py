@@ -25,7 +25,7 @@ _SHOWN_CHARACTERS = 120
 _MOST_SCORES = 100
 
 
-class Score(Struct, frozen=True):
+class Score(Struct, frozen=True, gc=False):
     """One validated score. `score` is None when it was skipped, or when a label is all there is."""
 
     name: str | None = None
@@ -47,11 +47,11 @@ def scores_of(value: Any, output: Output, default_name: str = "") -> list[Score]
     Raises:
         InvalidResult: It holds none, or one that the output configuration does not allow.
     """
-    read = _read(value)
+    read = [Score(None, value)] if type(value) is float and math.isfinite(value) else _read(value)
+    if len(read) == 1:
+        return [_configured(read[0], output)]
     _check_count(read)
     scores = [_configured(score, output) for score in read]
-    if len(scores) == 1:
-        return scores
     if sum(not score.name for score in scores) > 1:
         raise InvalidResult("evaluate returned several scores without a 'name'")
     (name, count) = Counter(score.name or default_name for score in scores).most_common(1)[0]
@@ -191,13 +191,13 @@ def _number(value: Any, what: str) -> float:
 
 def _configured(score: Score, output: Output) -> Score:
     """The score held against the output configuration."""
+    number = score.score
     if score.skipped:
         return score
-    if score.score is None and score.label is None and score.passed is None:
+    if number is None and score.label is None and score.passed is None:
         raise InvalidResult("evaluate returned a dict with nothing in it: no score, no label, no verdict")
     if output.kind == "freeform" and output.threshold is None:
         return score
-    number = score.score
     if output.kind == "categorical":
         number = _category_score(score, output)
     if output.kind == "continuous":

@@ -31,10 +31,14 @@ MAXIMUM = Limits(
 )
 """How far a file's block may raise its own limits. A flag may go further."""
 
+FIT_ROWS = 10_000
+"""On how many rows an evaluator is fitted where nobody says otherwise."""
+
 MOST_SEEDS = 2**63
 
 # Below these nothing can run: the interpreter alone takes 30 MB, and deadlines are looked at every 5 ms.
 _MOST_SECONDS = 10.0**6
+_MOST_FIT_ROWS = 10**9
 _MOST_BYTES = 2.0**40
 _MINIMUM = {"memory_bytes": 64 * 1024**2, "wall_seconds": 0.01, "load_seconds": 0.1}
 
@@ -48,6 +52,7 @@ class Operator:
     sandbox: str | None = None
     bind: Mapping[str, str] = field(default_factory=dict)
     set: Mapping[str, Any] = field(default_factory=dict)
+    fit_rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,7 @@ class Settings:
     output: Output
     bind: dict[str, str]
     set: dict[str, Any]
+    fit_rows: int
     sources: dict[str, str]
 
 
@@ -79,7 +85,11 @@ def settle(manifest: Manifest, operator: Operator) -> Settings:
     sources["output"] = BLOCK if manifest.output else DEFAULT
     bind, literals = _bindings(manifest, operator, sources)
     output = manifest.output or Output()
-    return Settings(limits, isolation, Network.NONE, output, bind, literals, sources)
+    fit_rows = operator.fit_rows or manifest.fit_rows or FIT_ROWS
+    if fit_rows > _MOST_FIT_ROWS:
+        raise UsageError(f"fit_rows = {fit_rows} cannot work; it goes from 1 to {_MOST_FIT_ROWS:,}.")
+    sources["fit_rows"] = FLAG if operator.fit_rows else BLOCK if manifest.fit_rows else DEFAULT
+    return Settings(limits, isolation, Network.NONE, output, bind, literals, fit_rows, sources)
 
 
 def _refuse_ungranted(manifest: Manifest, operator: Operator) -> None:

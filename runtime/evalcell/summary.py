@@ -7,7 +7,7 @@ from typing import Any
 
 from evalcell.choice import Choice
 from evalcell.plan import Plan
-from evalcell.records import Record
+from evalcell.records import Aggregates, Error, Record
 from evalcell.tally import Summary as NameSummary
 from evalcell.tally import Tally
 
@@ -21,6 +21,7 @@ class Summary:
         self.seed = seed
         self.tally = Tally()
         self.failures: list[Record] = []
+        self.aggregates = Aggregates()
         self._started_ns = started_ns
         self._rows_started: float | None = None
         self._rows_ended = 0.0
@@ -63,10 +64,16 @@ class Summary:
             "failed": self.tally.failed,
             "failures": self.tally.failures,
             "scores": {name: _numbers(summary) for name, summary in list(self.tally.names.items())},
+            "aggregates": dict(self.aggregates.numbers),
+            "aggregate_error": _plain(self.aggregates.error),
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self.rows_per_second, 1),
             "out": out,
         }
+
+
+def _plain(error: Error | None) -> dict[str, Any] | None:
+    return None if error is None else {name: getattr(error, name) for name in error.__struct_fields__}
 
 
 def _numbers(summary: NameSummary) -> dict[str, Any]:

@@ -22,6 +22,19 @@ class Moments(Struct):
         self.least = min(self.least, value)
         self.most = max(self.most, value)
 
+    @classmethod
+    def of(cls, values: list[float]) -> "Moments":
+        """Those of many values at a time, which takes a fraction of adding them one by one."""
+        mean = sum(values) / len(values)
+        if not math.isfinite(mean):  # they add up to more than a float holds
+            moments = cls()
+            for value in values:
+                moments.add(value)
+            return moments
+        return cls(
+            len(values), mean, sum([(value - mean) * (value - mean) for value in values]), min(values), max(values)
+        )
+
     def merge(self, other: "Moments") -> None:
         if not other.count:
             return
@@ -80,6 +93,9 @@ class Tally(Struct):
 
     def summary(self, name: str) -> Summary:
         """The summary for that name. Names come from the guest: past a hundred they are counted together."""
+        known = self.names.get(name)
+        if known is not None:
+            return known
         name = name[:_MOST_CHARACTERS]
         if name not in self.names and len(self.names) >= _MOST_NAMES:
             name = OTHER_NAMES

@@ -36,6 +36,16 @@ class Hook(Struct, frozen=True):
     is_async: bool = False
     parameters: tuple[Parameter, ...] | None = None
 
+    @property
+    def takes_one_argument(self) -> bool:
+        """Whether it can be called with one positional argument, as far as its parameters tell."""
+        if self.parameters is None:
+            return True
+        positional = [p for p in self.parameters if p.kind in (Kind.POSITIONAL_ONLY, Kind.ORDINARY)]
+        room = bool(positional) or any(p.kind is Kind.VARIADIC for p in self.parameters)
+        needed = [p for p in self.parameters if p.required and p not in positional[:1]]
+        return room and not needed
+
 
 class Import(Struct, frozen=True):
     """A module the source names. `optional` where the source is ready for its absence.

@@ -79,6 +79,10 @@ class Sandbox(ABC):
             SandboxUnavailable: Something is missing; the message says what, and how to get it.
         """
 
+    def warm_up(self) -> None:
+        """Imports what every program needs into this process, ahead of the first."""
+        return
+
     @abstractmethod
     def describe(self, source: str, limits: Limits) -> Description | SyntaxProblem | Exceeded | Crashed:
         """Parses the source behind the wall and says what it declares. Never executes it.

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from evalcell.planning import make_plan
 from evalcell.records import decode
 from evalcell.settings import Operator
 from evalcell_sandboxes import FakeSandbox, Isolation, Limits, Version, sandbox
+from evalcell_sandboxes.versions import installed
 from evalcell_sandboxes.wasm import prereqs
 
 ROOT = Path(__file__).parent.parent.parent
@@ -112,9 +114,13 @@ def test_doctor_speaks_to_people_too(evalcell):
 
 def test_doctor_says_what_is_missing_and_how_to_get_it(evalcell, tmp_path):
     """The interpreter of a user whose wasmtime was uninstalled: its metadata cannot be found."""
-    hide = "import importlib.metadata as m; real = m.version\ndef version(name):\n    if name == 'wasmtime': raise m.PackageNotFoundError(name)\n    return real(name)\nm.version = version\n"
-    (tmp_path / "sitecustomize.py").write_text(hide)
-    done = evalcell("doctor", env={"PYTHONPATH": str(tmp_path)})
+    (tmp_path / "sitecustomize.py").write_text(
+        "from evalcell_sandboxes import versions\n"
+        "real = versions.installed\n"
+        "versions.installed = lambda package: None if package == 'wasmtime' else real(package)\n"
+    )
+    path = [str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]
+    done = evalcell("doctor", env={"PYTHONPATH": os.pathsep.join(path)})
     assert done.code == 4
     assert "wasm not ready" in done.out
     assert "pip install 'wasmtime" in done.out
@@ -134,6 +140,13 @@ def _writable_by_all(path: Path) -> Path:
     path.mkdir()
     path.chmod(0o777)
     return path
+
+
+def test_a_package_has_the_version_that_its_metadata_says():
+    assert {name: installed(name) for name in ("click", "msgspec", "wasmtime")} == {
+        name: metadata.version(name) for name in ("click", "msgspec", "wasmtime")
+    }
+    assert installed("no-such-package") is None
 
 
 def test_a_wasmtime_with_known_ways_out_is_not_used(monkeypatch):

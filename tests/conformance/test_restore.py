@@ -185,7 +185,7 @@ MUTATIONS = {
     "duplicates": ("os.dup2(1, 2)", None),
     "replaces_streams": ("sys.stdout = sys.stderr = io.StringIO(); sys.stdin.close()", None),
     "writes_to_the_box": ("answers.box[5000 + n] ^= 255", "box"),
-    "resizes_the_box": ("answers.words.release(); answers.box.extend(bytes(100))", None),
+    "resizes_the_box": ("answers.words.release(); answers.contents.release(); answers.box.extend(bytes(100))", None),
     "stops": ("answers.words[answers.STOP] = 1", None),
     "warms_up": ("for m in range(500 * n): cached.__wrapped__(m), str(m), math.sqrt(m)", None),
     "compiles": ("KEPT.append(compile('x = 1\\n' * (100 * n + 1), 'row.py', 'exec')); ast.parse('a + b')", "kept"),

@@ -35,5 +35,5 @@ def say(report, done=1):
 
 def silence():
     """Has the guest say nothing of its own from here on."""
-    lead(words=[0] * 4, box=bytearray(answers.SIZE))
+    lead(words=[0] * 4, contents=bytearray(answers.SIZE))
 '''

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from wasmtime import WasmtimeError
 
 from evalcell import records
+from evalcell.aggregating import aggregates_of
 from evalcell.binding import Binding, bind
 from evalcell.blocks import read as read_block
 from evalcell.cli.text import printable, shown
@@ -30,6 +31,7 @@ from evalcell.evaluator import Evaluator, understand
 from evalcell.output import Output
 from evalcell.paths import MISSING, Path
 from evalcell.plan import Plan
+from evalcell.records import Aggregates
 from evalcell.settings import Operator, settle
 from evalcell.tally import Tally
 from evalcell_sandboxes import (
@@ -457,3 +459,14 @@ def test_any_value_that_is_returned_arrives_whole_or_is_refused(returner, value)
     assert_recordable(outcome, Output())
     if isinstance(outcome, Returned):
         assert json.loads(outcome.value) == json.loads(json.dumps(value))
+
+
+@quick
+@given(ANY_JSON | damaged(as_json(st.dictionaries(TEXT, NUMBERS | st.none(), max_size=120))))
+def test_whatever_aggregate_returns_is_numbers_or_an_error(text):
+    found = aggregates_of(Returned(value=text), "e")
+    sent = msgspec.msgpack.decode(msgspec.msgpack.encode(found), type=Aggregates)
+    json.dumps(sent.numbers, allow_nan=False)
+    assert sent == found
+    assert not (found.numbers and found.error)
+    assert found.error is None or len(found.error.message) < 1_000

@@ -28,8 +28,8 @@ _HELP = """Run anyone's evaluate(output, reference) safely on every row of an ex
   evalcell doctor                                                whether everything is there
 
 \b
-Exit codes: 0 every row was scored or skipped; 1 rows failed; 2 the command or the
-file makes no sense; 4 the sandbox is unavailable; 130 interrupted.
+Exit codes: 0 every row was scored or skipped; 1 rows or aggregate failed; 2 the command or
+the file makes no sense; 4 the sandbox is unavailable; 130 interrupted.
 """
 
 

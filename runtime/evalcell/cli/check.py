@@ -15,10 +15,10 @@ from evalcell.cli.screen import Screen
 from evalcell.cli.text import printable, shown
 from evalcell.datasets import Format, Row
 from evalcell.engine.rows import RowWork
-from evalcell.records import Error
-from evalcell.running import Ready, ready
+from evalcell.plan import Plan
+from evalcell.running import Ready, loaded, ready
 from evalcell.settings import DEFAULT, Settings
-from evalcell_sandboxes import Limits
+from evalcell_sandboxes import Limits, Progress
 
 
 @click.command(short_help="Say how an evaluator would run; with --data, try it.")
@@ -54,7 +54,7 @@ def check(
         ) as prepared,
     ):
         report = describe(prepared)
-        tries = _try(prepared, data, form, rows) if data is not None else []
+        tries = _try(prepared, data, form, rows, screen.progress) if data is not None else []
         screen.stop()
     if flags.as_json:
         click.echo(json.dumps({**report, "tries": tries}))
@@ -73,13 +73,23 @@ def describe(prepared: Ready) -> dict[str, Any]:
         "sandbox": {"name": choice.sandbox, "reason": choice.reason, "python": prepared.planned.sandbox.python},
         "parameters": [_parameter(binding, settings) for binding in plan.bindings],
         "output": settings.output.describe(),
-        "settings": _settings(settings),
-        "ignored": [
-            f"{hook.name} (line {hook.line})"
-            for hook in prepared.understood.description.hooks
+        "settings": _settings(settings, plan),
+        "hooks": [
+            {"name": hook.name, "line": hook.line, "called": _called(hook.name, plan)}
+            for hook in sorted(prepared.understood.description.hooks, key=lambda hook: hook.line)
             if hook.name != "evaluate"
         ],
     }
+
+
+def _called(hook: str, plan: Plan) -> str | None:
+    """When a hook is called and with what; None for one that is not."""
+    match hook:
+        case "fit":
+            return f"before the rows, with the first {plan.fit_rows:,}"
+        case "aggregate":
+            return "after the rows, with every score"
+    return None
 
 
 def _parameter(binding: Binding, settings: Settings) -> dict[str, Any]:
@@ -89,29 +99,29 @@ def _parameter(binding: Binding, settings: Settings) -> dict[str, Any]:
     return {"name": binding.parameter, "path": binding.path, "required": not binding.optional, "source": source}
 
 
-def _settings(settings: Settings) -> dict[str, dict[str, Any]]:
+def _settings(settings: Settings, plan: Plan) -> dict[str, dict[str, Any]]:
     values: dict[str, Any] = {
         "isolation": settings.isolation,
         "network": settings.network,
         "output": settings.output.describe(),
+        **({} if plan.fit_rows is None else {"fit_rows": plan.fit_rows}),
         **{f"limits.{name}": getattr(settings.limits, name) for name in Limits.__struct_fields__},
     }
     return {name: {"value": value, "source": settings.sources.get(name, DEFAULT)} for name, value in values.items()}
 
 
-def _try(prepared: Ready, data: str, form: Format | None, count: int) -> list[dict[str, Any]]:
+def _try(prepared: Ready, data: str, form: Format | None, count: int, progress: Progress) -> list[dict[str, Any]]:
     """Runs the first rows for real and gives what went in beside what came out."""
     work = RowWork(prepared.planned.plan)
-    with datasets.opened(data, form) as dataset:
-        rows = list(islice(datasets.only_rows(dataset), count))
-    prepared.engine.open(prepared.planned.plan)
-    lines = [done for finished in prepared.engine.run(iter(rows)) for done in finished.rows]
+    with datasets.opened(data, form) as dataset, loaded(prepared, dataset, progress=progress) as found:
+        rows = list(islice(datasets.only_rows(found), count))
+        lines = [done for finished in prepared.engine.run(iter(rows)) for done in finished.rows]
     return [_tried(work, row, text) for row, text in zip(rows, lines, strict=True)]
 
 
 def _tried(work: RowWork, row: Row, lines: bytes) -> dict[str, Any]:
-    arguments = work.bind(row).arguments
-    inputs = None if isinstance(arguments, Error) else json.loads(arguments)
+    ready = work.bind(row)
+    inputs = None if ready.error is not None else json.loads(ready.arguments)
     return {
         "row": row.index,
         "inputs": inputs,
@@ -130,10 +140,15 @@ def _show(report: dict[str, Any], tries: list[dict[str, Any]]) -> None:
         console.print(f"  parameter   {_bound(parameter)}", markup=False)
     for name, setting in report["settings"].items():
         console.print(f"  {name:<25} {shown(setting['value'])}  ({setting['source']})", markup=False)
-    for hook in report["ignored"]:
-        console.print(f"  not called  {hook}: this version of evalcell calls evaluate alone", markup=False)
+    for hook in report["hooks"]:
+        console.print(f"  hook        {_hook(hook)}", markup=False)
     for item in tries:
         _show_try(console, item)
+
+
+def _hook(hook: dict[str, Any]) -> str:
+    called = f"called {hook['called']}" if hook["called"] else "not called by this version of evalcell"
+    return f"{hook['name']} (line {hook['line']}): {called}"
 
 
 def _bound(parameter: dict[str, Any]) -> str:

@@ -1,16 +1,18 @@
-"""Where the command begins: interrupts are taken care of before anything slow is imported."""
+"""Where the command begins: interrupts are taken care of and a worker is started before anything slow is imported."""
 
 import contextlib
+import gc
 import os
 import signal
 import sys
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 INTERRUPTED = 130
 _PATIENCE_SECONDS = 10.0
 
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+_WORKING = {"run", "check"}
 
 
 def main() -> NoReturn:
@@ -19,21 +21,47 @@ def main() -> NoReturn:
         if signal.getsignal(how) != signal.SIG_IGN:  # as `nohup` and background jobs want it
             signal.signal(how, _interrupt)
     try:
-        from evalcell.cli.app import main as run_command
+        with _worker():
+            gc.disable()  # until all is imported, of which nothing is garbage
+            from evalcell.cli.app import main as run_command
 
-        code = run_command()
+            gc.freeze()
+            gc.enable()
+            code = run_command()
         _ignore_interrupts()  # what is done is done, and the interpreter's own end would be cut short by them
     except KeyboardInterrupt:
         sys.stderr.write("error: Interrupted.\n")
         code = INTERRUPTED
-    if code == INTERRUPTED:
-        # CPython remembers an interrupt that struck inside an `exec`, as many imports hold, even when it was handled,
-        # and would then end by a signal instead of with this code. Everything has been closed by now.
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or never there
-                stream.flush()
+    _exit(code)
+
+
+def _worker() -> contextlib.AbstractContextManager[None]:
+    """The worker process that is going to parse the evaluator: it starts while this one imports."""
+    if _WORKING.isdisjoint(sys.argv[1:2]):
+        return contextlib.nullcontext()
+    from evalcell.engine import spawning
+
+    return spawning.ahead("wasm")
+
+
+def _exit(code: int) -> NoReturn:
+    """Ends the process at once, since everything has been closed by now: taking the interpreter apart is slow.
+
+    Also, CPython remembers an interrupt that struck inside an `exec`, as many imports hold, even when it was handled,
+    and would then end by a signal instead of with this code.
+    """
+    flushed = [_flushed(stream) for stream in (sys.stdout, sys.stderr)]
+    if all(flushed) or code == INTERRUPTED:
         os._exit(code)
-    sys.exit(code)
+    sys.exit(code)  # which says what could not be written
+
+
+def _flushed(stream: TextIO) -> bool:
+    try:
+        stream.flush()
+    except (OSError, ValueError, AttributeError):  # closed, or never there
+        return False
+    return True
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

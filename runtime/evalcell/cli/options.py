@@ -15,7 +15,7 @@ from evalcell.datasets import Format
 from evalcell.errors import UsageError
 from evalcell.evaluator import Evaluator
 from evalcell.running import parsing_limits
-from evalcell.settings import MOST_SEEDS, Operator
+from evalcell.settings import FIT_ROWS, MOST_SEEDS, Operator
 from evalcell_sandboxes import Isolation, Limits, names
 
 _UNITS = {"": 1, "k": 10**3, "ki": 2**10, "m": 10**6, "mi": 2**20, "g": 10**9, "gi": 2**30}
@@ -66,13 +66,14 @@ def evaluator_options(command: Callable[..., int]) -> Callable[..., int]:
         isolation: str | None,
         limits: Sequence[str],
         sandbox: str | None,
+        fit_rows: int | None,
         id_path: str | None,
         workers: int | None,
         seed: int,
         as_json: bool,
         **own: Any,
     ) -> int:
-        operator = _operator(bind, literals, isolation, limits, sandbox)
+        operator = _operator(bind, literals, isolation, limits, sandbox, fit_rows)
         return command(Flags(evaluator, operator, id_path, workers, seed, as_json), **own)
 
     gathered: Callable[..., int] = with_flags
@@ -129,6 +130,12 @@ def _options() -> list[Callable[[Callable[..., int]], Callable[..., int]]]:
             help="Demand a sandbox instead of the one that is chosen.",
         ),
         click.option(
+            "--fit-rows",
+            type=click.IntRange(min=1),
+            metavar="N",
+            help=f"Call the file's fit with the first N rows. Default: what the file says, else {FIT_ROWS:,}.",
+        ),
+        click.option(
             "--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes. Default: one a core."
         ),
         click.option(
@@ -143,7 +150,12 @@ def _options() -> list[Callable[[Callable[..., int]], Callable[..., int]]]:
 
 
 def _operator(
-    bind: Sequence[str], literals: Sequence[str], isolation: str | None, limits: Sequence[str], sandbox: str | None
+    bind: Sequence[str],
+    literals: Sequence[str],
+    isolation: str | None,
+    limits: Sequence[str],
+    sandbox: str | None,
+    fit_rows: int | None,
 ) -> Operator:
     return Operator(
         bind=dict(_pair(text, "--bind", "reference=expected.text") for text in bind),
@@ -154,6 +166,7 @@ def _operator(
             for name, value in (_pair(text, "--limit", "wall_seconds=2") for text in limits)
         },
         sandbox=sandbox,
+        fit_rows=fit_rows,
     )
 
 

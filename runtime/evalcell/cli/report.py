@@ -6,7 +6,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from evalcell.cli.text import printable, shown
-from evalcell.records import Record
+from evalcell.records import Number, Record
 from evalcell.summary import Summary
 from evalcell.tally import Summary as NameSummary
 
@@ -18,6 +18,7 @@ def show(summary: Summary, out: str | None) -> None:
     console = Console(stderr=out == "-", highlight=False, soft_wrap=True)
     console.print(_title(summary))
     console.print(_table(summary))
+    _show_aggregates(console, summary)
     if summary.tally.failures:
         console.print(_failures(summary))
     for record in summary.failures:
@@ -44,6 +45,27 @@ def _table(summary: Summary) -> Table:
     for name, scores in names.items():
         table.add_row(_safe(name), *_cells(summary, scores))
     return table
+
+
+def _show_aggregates(console: Console, summary: Summary) -> None:
+    found = summary.aggregates
+    if found.numbers:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("aggregate", overflow="fold")
+        table.add_column("value", justify="right", no_wrap=True)
+        for name, number in found.numbers.items():
+            table.add_row(_safe(name), _number(number))
+        console.print(table)
+    elif found.error is not None:
+        console.print(f"[red]aggregate failed:[/red] {found.error.kind}: {escape(shown(found.error.message))}")
+        if found.error.traceback:
+            console.print(escape(printable(found.error.traceback.rstrip(), lines=True)))
+    elif summary.plan.aggregates and not any(scores.scored for scores in summary.tally.names.values()):
+        console.print("aggregate was not called: no row has a score.")
+
+
+def _number(number: Number) -> str:
+    return "-" if number is None else f"{number:,}" if isinstance(number, int) else f"{number:.6g}"
 
 
 def _cells(summary: Summary, scores: NameSummary) -> list[str]:

@@ -15,7 +15,8 @@ _SHOWN_MALFORMED = 3
 _HELP = """Score every row of a dataset with EVALUATOR, a file that defines evaluate(output, reference).
 
 Each parameter of evaluate takes the row's field of the same name; --bind and --set say otherwise. The code runs
-in a sandbox without files, network or environment, and every row starts from a fresh state.
+in a sandbox without files, network or environment, and every row starts from a fresh state. If the file defines
+fit(rows), it is called with the first rows before any is scored; aggregate(results), with all scores after the last.
 
 \b
   evalcell run examples/json_distance.py --data examples/extraction.jsonl
@@ -38,7 +39,7 @@ in a sandbox without files, network or environment, and every row starts from a 
 )
 @click.option("--rows", type=click.IntRange(min=1), metavar="N", help="Score only the first N rows.")
 @click.option("--strict", is_flag=True, help="Stop at the first malformed line instead of counting it as failed.")
-@click.option("--allow-failures", is_flag=True, help="Exit with 0 even when rows failed.")
+@click.option("--allow-failures", is_flag=True, help="Exit with 0 even when rows or aggregate failed.")
 def run(
     flags: Flags,
     data: str,
@@ -77,7 +78,8 @@ def run(
         from evalcell.cli.report import show
 
         show(running.totals, out)
-    return 1 if running.progress().failed and not allow_failures else 0
+    failed = running.progress().failed or running.totals.aggregates.error
+    return 1 if failed and not allow_failures else 0
 
 
 class Malformed:

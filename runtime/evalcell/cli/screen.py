@@ -31,6 +31,8 @@ class Screen(AbstractContextManager["Screen"]):
         """Imports what is sure to be needed in the end. For when there is nothing else to do but wait."""
         if not self._quiet:
             import_module("evalcell.cli.report")
+        if self._live_wanted:
+            import_module("rich.progress")
 
     @cached_property
     def _err(self) -> "Console":

@@ -4,7 +4,6 @@ import codecs
 import os
 import stat
 import sys
-import tempfile
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,6 +87,8 @@ class Dataset(Iterator[Row | None]):
         if not head.startswith(PARQUET_MAGIC):
             raise DatasetError(f"The dataset {stream.name} is not a Parquet file.")
         own = _seekable(stream)
+        import tempfile  # slow, and seldom needed
+
         with own or tempfile.TemporaryFile() as file:
             if own is None:
                 yield from _copy(stream, file)

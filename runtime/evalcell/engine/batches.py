@@ -15,11 +15,14 @@ _SLOW_SECONDS = 0.02
 
 
 class Finished(NamedTuple):
-    """Rows that are done, in order: the record lines of each, what they add to the tally, which were malformed."""
+    """Rows that are done, in order: the record lines of each, what they add to the tally, which were malformed, and
+    what `aggregate` will be given of each, if there is one.
+    """
 
     rows: list[bytes]
     tally: Tally
     malformed: list[str]
+    results: list[bytes]
 
 
 class Batch:
@@ -28,6 +31,7 @@ class Batch:
     def __init__(self, rows: list[Row]) -> None:
         self.rows = rows
         self.lines: list[bytes | None] = [None] * len(rows)
+        self._results: dict[int, bytes] = {}
         self.held_bytes = 0
         self._given = 0
         self._tally = Tally()
@@ -42,6 +46,8 @@ class Batch:
         for offset, lines in enumerate(done.rows):
             self.lines[position + offset] = lines
             self.held_bytes += len(lines)
+        self._results.update(enumerate(done.results, position))
+        self.held_bytes += sum(map(len, done.results))
         self._tally.merge(done.tally)
         self._malformed += done.malformed
 
@@ -51,9 +57,10 @@ class Batch:
         if not ready:
             return None
         rows = [lines for lines in ready if lines is not None]
+        results = [self._results.pop(row, b"") for row in range(self._given, self._given + len(rows))]
         self._given += len(rows)
-        self.held_bytes -= sum(map(len, rows))
-        finished = Finished(rows, self._tally, self._malformed)
+        self.held_bytes -= sum(map(len, rows)) + sum(map(len, results))
+        finished = Finished(rows, self._tally, self._malformed, results)
         self._tally, self._malformed = Tally(), []
         return finished
 

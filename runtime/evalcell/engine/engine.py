@@ -6,6 +6,8 @@ the lanes, and a slow row stops the others only when the window behind it is ful
 
 When a lane dies, the rows it has answered stand. The rows it was working on are given out again, one at a time, to
 find the one that kills. A row is tried twice more at most: if its lane dies each time, it is `crashed`.
+
+Where the evaluator has a `fit`, a lane is ready only when it was fitted; all are fitted on the same rows.
 """
 
 import selectors
@@ -13,31 +15,42 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from itertools import chain
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from evalcell.datasets import Row
 from evalcell.engine.batches import Batch, Finished, Source, Span
 from evalcell.engine.process import LaneProcess
 from evalcell.engine.protocol import (
+    Aggregate,
+    Aggregated,
     Describe,
     Described,
     Done,
     Faulted,
+    Fit,
+    Fitted,
     FromLane,
+    More,
     NotDescribed,
     Open,
     Opened,
+    ResultsToAggregate,
+    RowsToFit,
     SyntaxFailed,
+    ToLane,
     Work,
 )
 from evalcell.engine.rows import RowWork
 from evalcell.errors import EvaluatorError
 from evalcell.plan import Plan
-from evalcell.records import Error
+from evalcell.records import Aggregates, Error
 from evalcell_sandboxes import (
     Crashed,
     Description,
     Exceeded,
+    Invalid,
     Limits,
     Raised,
     Returned,
@@ -45,6 +58,9 @@ from evalcell_sandboxes import (
     SandboxUnavailable,
     SyntaxProblem,
 )
+
+if TYPE_CHECKING:
+    from evalcell.fitting import FirstRows
 
 _BATCH_SECONDS = 0.1
 _MOST_BATCH_ROWS = 256
@@ -74,6 +90,17 @@ class _Lane:
         self.ready = False
         self.spans: deque[Span] = deque()
         self.sent_at = 0.0
+        self.parts: Iterator[ToLane] = iter(())
+        """What it will ask for, part by part."""
+        self.aggregating = False
+        self.fault: str | None = None
+
+    def send_part(self) -> bool:
+        """Sends what comes next; False when there was nothing to ask for."""
+        part = next(self.parts, None)
+        if part is not None:
+            self.process.send(part)
+        return part is not None
 
 
 class Engine(AbstractContextManager["Engine"]):
@@ -85,6 +112,8 @@ class Engine(AbstractContextManager["Engine"]):
         self._selector = selectors.DefaultSelector()
         self._plan: Plan | None = None
         self._work: RowWork | None = None
+        self._fit_rows: FirstRows | None = None
+        self._aggregates: Aggregates | None = None
         self._batches: deque[Batch] = deque()
         self._waiting: deque[Span] = deque()
         self._batch_rows = 1
@@ -122,24 +151,31 @@ class Engine(AbstractContextManager["Engine"]):
 
         return answer
 
-    def open(self, plan: Plan) -> Opened:
-        """Loads the plan's program in the first lane, the one that described it.
+    def open(self, plan: Plan, fit_rows: "FirstRows | None" = None) -> None:
+        """Loads the plan's program in the first lane, the one that described it, and fits it where the plan says so.
 
         Raises:
-            EvaluatorError: The module's own code failed.
+            EvaluatorError: The module's own code failed, or its `fit`.
             SandboxUnavailable, SandboxFault: The sandbox could not do it.
         """
+        assert (plan.fit_rows is None) == (fit_rows is None), (
+            "rows to fit on go with a plan that fits, and only with it"
+        )
         self._plan = plan
         self._work = RowWork(plan)
-        question = Open(plan)
-        self._lanes[0].process.send(question)
-        answer = self._answer(question, _LOADS * plan.confinement.limits.load_seconds + _GRACE_SECONDS)
-        if not isinstance(answer, Opened):
-            raise _error_of(answer)
-        self._loaded(self._lanes[0], answer)
-        return answer
+        self._fit_rows = fit_rows
+        self._lanes[0].process.send(Open(plan))
+        self._wait_for_a_ready_lane()
 
-    def _answer(self, question: Describe | Open, seconds: float) -> FromLane:
+    def _wait_for_a_ready_lane(self) -> _Lane | None:
+        """A lane that is ready; None when it was cancelled meanwhile."""
+        while (ready := next((lane for lane in self._lanes if lane.ready), None)) is None and not self.cancelled:
+            if not self._lanes:
+                self._open_lane()
+            self._receive()
+        return ready
+
+    def _answer(self, question: Describe, seconds: float) -> FromLane:
         """The first lane's answer to a question it was asked; a lane that dies over it is replaced and asked again."""
         while True:
             try:
@@ -154,20 +190,36 @@ class Engine(AbstractContextManager["Engine"]):
         self._selector.register(lane.process.connection, selectors.EVENT_READ, lane)
         return lane
 
+    def _open_lane(self) -> None:
+        assert self._plan is not None
+        self._start_lane().process.send(Open(self._plan))
+
     def _loaded(self, lane: _Lane, opened: Opened) -> None:
-        loaded = opened.loaded
-        if not isinstance(loaded, Returned):
-            raise _load_error(loaded)
+        if not isinstance(opened.loaded, Returned):
+            self._refuse(lane, _load_error(opened.loaded))
+        elif self._fit_rows is None:
+            self._welcome(lane)
+        else:
+            lane.parts = chain(map(RowsToFit, self._fit_rows.chunks()), [Fit()])
+            lane.send_part()
+
+    def _fitted(self, lane: _Lane, fitted: Fitted) -> None:
+        assert self._fit_rows is not None
+        if isinstance(fitted.outcome, Returned):
+            self._welcome(lane)
+        else:
+            self._refuse(lane, _fit_error(fitted, self._fit_rows.count))
+
+    def _welcome(self, lane: _Lane) -> None:
         lane.ready = True
         self._failed_starts = 0
 
-    def _welcome(self, lane: _Lane, opened: Opened) -> None:
-        """A further lane is ready. If it is not, though others are, the run goes on with those."""
-        if isinstance(opened.loaded, Returned) or not any(other.ready for other in self._lanes):
-            self._loaded(lane, opened)
-        else:
-            self._drop(lane)
-            self._most_lanes = max(1, len(self._lanes))
+    def _refuse(self, lane: _Lane, error: EvaluatorError) -> None:
+        """The program failed in a lane that should have become ready. If others are, the run goes on with those."""
+        if not any(other.ready for other in self._lanes):
+            raise error
+        self._drop(lane)
+        self._most_lanes = max(1, len(self._lanes))
 
     # -- the rows -------------------------------------------------------------------------------------------------
     def run(self, rows: Iterator[Row | None]) -> Iterator[Finished]:
@@ -220,9 +272,7 @@ class Engine(AbstractContextManager["Engine"]):
                     lane.sent_at = time.monotonic()
                 lane.process.send(Work(span.rows()))  # to a dead lane too: what it said before is still to be heard
         if self._waiting and len(self._lanes) < self._most_lanes and self._worth_another_lane():
-            assert self._plan is not None
-            lane = self._start_lane()
-            lane.process.send(Open(self._plan))
+            self._open_lane()
 
     def _worth_another_lane(self) -> bool:
         """One lane starts at a time, and a second one only when the run has lasted as long as its start would take."""
@@ -267,7 +317,13 @@ class Engine(AbstractContextManager["Engine"]):
     def _hear(self, lane: _Lane, message: FromLane) -> None:
         match message:
             case Opened():
-                self._welcome(lane, message)
+                self._loaded(lane, message)
+            case More() if lane.send_part():
+                pass
+            case Fitted() if not lane.ready and self._fit_rows is not None:
+                self._fitted(lane, message)
+            case Aggregated() if lane.aggregating:
+                self._aggregates = message.aggregates
             case Done():
                 self._fill(lane, message)
             case Faulted():
@@ -293,9 +349,35 @@ class Engine(AbstractContextManager["Engine"]):
         fitting = int(rows * _BATCH_SECONDS / seconds)
         self._batch_rows = max(1, min(fitting, self._batch_rows * 4, _MOST_BATCH_ROWS))
 
+    # -- after the rows -------------------------------------------------------------------------------------------
+    def aggregate(self, pieces: Callable[[], Iterator[bytes]]) -> Aggregates | None:
+        """Calls `aggregate` once, with the results in these pieces of a JSON list; None when it was cancelled.
+
+        A lane that dies over it is replaced, as often as one that dies over a row.
+
+        Raises:
+            EvaluatorError, SandboxUnavailable, SandboxFault: There is no lane to call it in.
+        """
+        deaths = 0
+        while (lane := self._wait_for_a_ready_lane()) is not None and not self.cancelled:
+            for other in [other for other in self._lanes if other is not lane]:
+                self._drop(other)  # the memory that they hold may be what aggregate needs
+            lane.aggregating = True
+            lane.parts = chain(map(ResultsToAggregate, pieces()), [Aggregate()])
+            lane.send_part()
+            while lane in self._lanes and self._aggregates is None and not self.cancelled:
+                self._receive()
+            if self._aggregates is not None:
+                return self._aggregates
+            deaths += lane not in self._lanes
+            if deaths > _MOST_RETRIES:
+                return Aggregates(error=_death_over("aggregate", deaths, lane.fault))
+        return None
+
     # -- deaths ---------------------------------------------------------------------------------------------------
     def _bury(self, lane: _Lane, fault: str | None) -> None:
         """Removes a dead lane and gives its rows out again; a row that has used up its tries ends here."""
+        lane.fault = fault
         how = self._drop(lane)
         if not lane.ready:
             self._count_failed_start(how)
@@ -317,22 +399,24 @@ class Engine(AbstractContextManager["Engine"]):
     def _give_up(self, span: Span, fault: str | None) -> None:
         assert self._work is not None
         row = span.rows()[0]
-        if fault is None:
-            error = Error("crashed", f"the worker process died on this row, {span.deaths + 1} times")
-        else:
-            error = Error("infrastructure", f"the sandbox failed on this row, {span.deaths + 1} times: {fault}")
+        error = _death_over("this row", span.deaths + 1, fault)
         lines = self._work.failed(row, self._work.bind(row).id, error)
         self._work.tally.rows += 1
         span.batch.fill(span.start, Done([lines], self._work.take_tally()))
 
     def _bury_the_silent(self) -> None:
+        for lane in list(self._lanes):
+            silent = time.monotonic() - lane.process.heard > self._patience(lane)
+            if silent and self._hears(lane) and (lane.spans or lane.aggregating or not lane.ready):
+                self._bury(lane, None)
+
+    def _patience(self, lane: _Lane) -> float:
+        """How long a lane may be silent: for the longest call, in an instance that has to be made for it first."""
         assert self._plan is not None
         limits = self._plan.confinement.limits
-        patience = limits.wall_seconds + _LOADS * limits.load_seconds + _GRACE_SECONDS
-        for lane in list(self._lanes):
-            silent = time.monotonic() - lane.process.heard > patience
-            if silent and self._hears(lane) and (lane.spans or not lane.ready):
-                self._bury(lane, None)
+        fresh = limits.load_seconds + (0.0 if self._fit_rows is None else limits.fit_seconds)
+        call = limits.aggregate_seconds if lane.aggregating else limits.wall_seconds
+        return call + _LOADS * fresh + _GRACE_SECONDS
 
     def _count_failed_start(self, how: str = "") -> None:
         self._failed_starts += 1
@@ -359,6 +443,32 @@ def _error_of(answer: FromLane) -> SandboxUnavailable | SandboxFault:
     return SandboxFault(
         answer.message if isinstance(answer, Faulted) else f"unexpected answer: {type(answer).__name__}"
     )
+
+
+def _death_over(what: str, times: int, fault: str | None) -> Error:
+    if fault is None:
+        return Error("crashed", f"the worker process died on {what}, {times} times")
+    return Error("infrastructure", f"the sandbox failed on {what}, {times} times: {fault}")
+
+
+def _fit_error(fitted: Fitted, count: int) -> EvaluatorError:
+    where = f"on the first {count:,} rows" if count != 1 else "on the first row"
+    if fitted.left_out:
+        where += f" ({fitted.left_out:,} of them could not be bound and were left out)"
+    match fitted.outcome:
+        case Raised(exception=exception, message=message, traceback=traceback):
+            said = f"{exception}: {message}" if message else exception
+            return EvaluatorError("raised", f"fit failed {where}: {said}", traceback=traceback)
+        case Exceeded(limit=limit, message=message):
+            raise_it = (
+                "" if limit == "stack" else f" Raise it with --limit {limit}=N, or fit on fewer with --fit-rows N."
+            )
+            return EvaluatorError("exceeded", f"fit ran into the limit {limit} {where}: {message}.{raise_it}")
+        case Crashed(message=message):
+            return EvaluatorError("crashed", f"fit crashed {where}: {message}.")
+        case Invalid(message=message):
+            return EvaluatorError("invalid_result", f"fit failed {where}: {message}.")
+    return EvaluatorError("invalid_result", f"fit failed {where}: {fitted.outcome!r:.300}")
 
 
 def _load_error(loaded: object) -> EvaluatorError:

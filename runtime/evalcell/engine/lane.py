@@ -16,20 +16,30 @@ import threading
 import time
 import traceback
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
+from evalcell.datasets import Row
 from evalcell.engine import protocol
 from evalcell.engine.protocol import (
+    Aggregate,
+    Aggregated,
+    Begin,
     Describe,
     Described,
     Faulted,
+    Fit,
+    More,
     NotDescribed,
     Open,
     Opened,
+    ResultsToAggregate,
+    RowsToFit,
     SyntaxFailed,
     ToLane,
     Work,
 )
 from evalcell.engine.rows import RowWork
+from evalcell.plan import Plan
 from evalcell_sandboxes import (
     Description,
     Returned,
@@ -40,6 +50,9 @@ from evalcell_sandboxes import (
     sandbox,
 )
 from evalcell_sandboxes.stacks import start_with_plenty
+
+if TYPE_CHECKING:
+    from evalcell.engine.hooks import Aggregating, Fitting
 
 _FLUSH_SECONDS = 0.2
 _FLUSH_BYTES = 1024**2
@@ -53,17 +66,29 @@ class Lane:
         self._stack = stack
         self._session: Session | None = None
         self._work: RowWork | None = None
+        self._fitting: Fitting | None = None
+        self._aggregating: Aggregating | None = None
         self._sending = threading.Lock()
 
     def serve(self, message: ToLane) -> None:
         """Answers one message."""
         match message:
+            case Begin():
+                os.environ["EVALCELL_CACHE_DIR"] = message.cache_dir
             case Describe():
                 self._describe(message)
             case Open():
                 self._open(message)
+            case RowsToFit(rows):
+                self._gather(rows)
+            case Fit():
+                self._fit()
             case Work():
                 self._run(message)
+            case ResultsToAggregate(part):
+                self._keep(part)
+            case Aggregate():
+                self._aggregate()
 
     def _describe(self, message: Describe) -> None:
         described = sandbox(message.sandbox).describe(message.source, message.limits)
@@ -78,10 +103,39 @@ class Lane:
         plan = message.plan
         self._session = self._stack.enter_context(sandbox(plan.sandbox).open(plan.program, plan.confinement))
         self._work = RowWork(plan)
+        if plan.fit_rows is not None or plan.aggregates:
+            self._get_ready_for_hooks(plan)
         loaded = self._session.loaded
         if isinstance(loaded, Returned):
             loaded = Returned(value=protocol.NOTHING, stdout=loaded.stdout, stderr=loaded.stderr, usage=loaded.usage)
         self._send(Opened(loaded))
+
+    def _get_ready_for_hooks(self, plan: Plan) -> None:
+        from evalcell.engine.hooks import Aggregating, Fitting  # most files have none, and lanes start faster without
+
+        assert self._work is not None
+        self._fitting = Fitting(self._work, plan.confinement.limits.memory_bytes)
+        self._aggregating = Aggregating(plan)
+
+    def _gather(self, rows: list[Row]) -> None:
+        assert self._fitting is not None
+        self._send(self._fitting.add(rows) or More())
+
+    def _fit(self) -> None:
+        assert self._session is not None
+        assert self._fitting is not None
+        self._send(self._fitting.fit(self._session))
+        self._fitting = None
+
+    def _keep(self, part: bytes) -> None:
+        assert self._aggregating is not None
+        self._aggregating.add(part)
+        self._send(More())
+
+    def _aggregate(self) -> None:
+        assert self._session is not None
+        assert self._aggregating is not None
+        self._send(Aggregated(self._aggregating.aggregate(self._session)))
 
     def _run(self, message: Work) -> None:
         assert self._session is not None
@@ -113,8 +167,19 @@ class Lane:
             protocol.send(self._connection, message)
 
 
-def _serve_forever(connection: socket.socket, inbox: "queue.SimpleQueue[ToLane]") -> None:
+def _warm_up(name: str) -> None:
+    """What fails here will fail again when it is needed, and then be heard of."""
+    if name:
+        with contextlib.suppress(Exception):
+            sandbox(name).warm_up()
+
+
+def _serve_forever(connection: socket.socket, inbox: "queue.SimpleQueue[ToLane]", sandbox_to_come: str) -> None:
     """Answers messages until the machinery fails: then it says so once and is gone."""
+    _warm_up(sandbox_to_come)
+    gc.freeze()  # rows make no cycles to speak of: collect seldom, and never walk what was imported
+    gc.set_threshold(100_000)
+    gc.enable()
     with ExitStack() as stack:
         lane = Lane(connection, stack)
         threading.Thread(target=lane.flush_forever, name="evalcell-flush", daemon=True).start()
@@ -133,15 +198,13 @@ def _serve_forever(connection: socket.socket, inbox: "queue.SimpleQueue[ToLane]"
         os._exit(1)
 
 
-def main(descriptor: int) -> None:
-    """Serves until the parent closes the connection."""
+def main(descriptor: int, sandbox_to_come: str) -> None:
+    """Serves until the parent closes the connection. If the parent has named a sandbox, it is made warm first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to act on
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the rows
-    gc.freeze()  # rows make no cycles to speak of: collect seldom, and never walk what was imported
-    gc.set_threshold(100_000)
     connection = socket.socket(fileno=descriptor)
     inbox: queue.SimpleQueue[ToLane] = queue.SimpleQueue()
-    start_with_plenty(lambda: _serve_forever(connection, inbox), "evalcell-lane")
+    start_with_plenty(lambda: _serve_forever(connection, inbox, sandbox_to_come), "evalcell-lane")
     frames = protocol.Frames(connection)
     while (bodies := frames.receive()) is not None:
         for body in bodies:

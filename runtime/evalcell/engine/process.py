@@ -3,44 +3,25 @@
 import contextlib
 import os
 import signal
-import socket
-import subprocess
-import sys
 import time
-from pathlib import Path
 
-import evalcell
-import evalcell_sandboxes
-from evalcell.engine import protocol
-from evalcell.engine.protocol import FromLane, ToLane
+from evalcell.engine import protocol, spawning
+from evalcell.engine.protocol import Begin, FromLane, ToLane
 from evalcell_sandboxes import SandboxFault
 from evalcell_sandboxes.caching import cache_dir
 
 _STDERR_CHARACTERS = 2_000
-_BOOTSTRAP = "import sys; sys.path[:] = sys.argv[2:]; from evalcell.engine.lane import main; main(int(sys.argv[1]))"
-"""Isolated, so that nothing decides what a lane imports but the path that it is given."""
 
 
 class LaneProcess:
     """Starts a lane and holds the connection to it. Dead once `receive` gives None or `kill` was called."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", *_flags(), "-c", _BOOTSTRAP, str(theirs.fileno()), *_import_path()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                pass_fds=[theirs.fileno()],
-                env=_environment(),
-                cwd="/",
-                start_new_session=True,  # a Ctrl-C in the terminal reaches the parent alone
-            )
+        self._process, self.connection = spawning.take()
         self._owner = os.getpid()
-        self.connection = ours
         self.heard = time.monotonic()
-        self._frames = protocol.Frames(ours)
+        self._frames = protocol.Frames(self.connection)
+        self.send(Begin(str(cache_dir().absolute())))
 
     @property
     def pid(self) -> int:
@@ -95,33 +76,3 @@ class LaneProcess:
             said = stderr.read().decode(errors="replace")[-_STDERR_CHARACTERS:].strip()
         code = self._process.wait()
         return f" Exit code {code}." + (f" It said:\n{said}" if said else "")
-
-
-def _import_path() -> list[str]:
-    """Where a lane imports from: as this process does, but for the current directory and the one that the user's own
-    program lies in. A file in them may be an evaluator, named like a module that a lane imports.
-    """
-    program = getattr(sys.modules.get("__main__"), "__file__", None)
-    shunned = {os.path.realpath(place) for place in (_here(), program and Path(program).parent) if place}
-    kept = [path for path in sys.path if path and os.path.realpath(path) not in shunned]
-    ours = [str(Path(package.__path__[0]).parent) for package in (evalcell, evalcell_sandboxes)]
-    return list(dict.fromkeys([*kept, *ours]))
-
-
-def _here() -> str | None:
-    try:
-        return os.getcwd()  # noqa: PTH109 - compared as text, links and all
-    except FileNotFoundError:  # somebody has removed it
-        return None
-
-
-def _flags() -> list[str]:
-    return ["-B"] if sys.dont_write_bytecode else []
-
-
-def _environment() -> dict[str, str]:
-    """All that a lane inherits: nothing of the user's own environment, which may hold secrets."""
-    return {
-        "EVALCELL_CACHE_DIR": str(cache_dir()),
-        "PATH": os.defpath,
-    }

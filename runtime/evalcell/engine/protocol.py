@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from evalcell.datasets import Row
 from evalcell.plan import Plan
+from evalcell.records import Aggregates
 from evalcell.tally import Tally
 from evalcell_sandboxes import Crashed, Description, Exceeded, Limits, Outcome, SyntaxProblem
 
@@ -17,6 +18,12 @@ _CHUNK_BYTES = 1024**2
 
 NOTHING: Final = b"null"
 """Stands for a value that the other side has no use for."""
+
+
+class Begin(Struct, frozen=True, tag=True):
+    """The first message to a lane: where slow work is kept. Not answered."""
+
+    cache_dir: str
 
 
 class Describe(Struct, frozen=True, tag=True):
@@ -37,6 +44,26 @@ class Work(Struct, frozen=True, tag=True):
     """Take these rows to records. Answered by one or more `Done`, in the order of the rows."""
 
     rows: list[Row]
+
+
+class RowsToFit(Struct, frozen=True, tag=True):
+    """Bind these rows and keep their arguments for `Fit`. Answered by `More`, or by `Fitted` if they are too many."""
+
+    rows: list[Row]
+
+
+class Fit(Struct, frozen=True, tag=True):
+    """Call `fit` with the rows that were sent."""
+
+
+class ResultsToAggregate(Struct, frozen=True, tag=True):
+    """Keep this part of the results for `Aggregate`. Answered by `More`."""
+
+    part: bytes
+
+
+class Aggregate(Struct, frozen=True, tag=True):
+    """Call `aggregate` with the results that were sent."""
 
 
 class SyntaxFailed(Struct, frozen=True, tag=True):
@@ -63,12 +90,33 @@ class Opened(Struct, frozen=True, tag=True):
     loaded: Outcome
 
 
+class More(Struct, frozen=True, tag=True):
+    """The next part may come. A lane asks for each, so that nothing piles up before it."""
+
+
+class Fitted(Struct, frozen=True, tag=True):
+    """Answers `Fit`: what came of it, and how many rows could not be bound and were left out."""
+
+    outcome: Outcome
+    left_out: int
+
+
+class Aggregated(Struct, frozen=True, tag=True):
+    """Answers `Aggregate`."""
+
+    aggregates: Aggregates
+
+
 class Done(Struct, frozen=True, tag=True):
-    """The records of the next rows, each row's as finished JSON lines, and what they add to the tally."""
+    """The records of the next rows, each row's as finished JSON lines, and what they add to the tally.
+
+    `results` holds what `aggregate` will be given of each row; it is empty where nobody aggregates.
+    """
 
     rows: list[bytes]
     tally: Tally
     malformed: list[str] = []
+    results: list[bytes] = []
 
 
 class Faulted(Struct, frozen=True, tag=True):
@@ -78,8 +126,8 @@ class Faulted(Struct, frozen=True, tag=True):
     unavailable: str | None = None
 
 
-ToLane = Describe | Open | Work
-FromLane = Described | SyntaxFailed | NotDescribed | Opened | Done | Faulted
+ToLane = Begin | Describe | Open | RowsToFit | Fit | Work | ResultsToAggregate | Aggregate
+FromLane = Described | SyntaxFailed | NotDescribed | Opened | More | Fitted | Done | Aggregated | Faulted
 
 encode = msgspec.msgpack.Encoder().encode
 decode_to_lane = msgspec.msgpack.Decoder(ToLane).decode

@@ -2,21 +2,22 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from evalcell import records
 from evalcell.binding import Binder, Unbound
 from evalcell.datasets import Row
 from evalcell.engine.protocol import Done
-from evalcell.paths import Missing, Path
+from evalcell.paths import MISSING, Missing, Path
 from evalcell.plan import Plan
 from evalcell.records import Error, Record
 from evalcell.scoring import InvalidResult, Score, scores_of
-from evalcell.tally import Tally, count_label
+from evalcell.tally import Moments, Tally, count_label
 from evalcell_sandboxes import Crashed, Exceeded, Invalid, Outcome, Raised, Returned, Session
+from evalcell_sandboxes.outcome import Failure
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _value = msgspec.json.Decoder().decode
@@ -24,12 +25,13 @@ _BOUND_BYTES = 8 * 1024**2
 _text_or_integer = msgspec.json.Decoder(str | int).decode
 
 
-class Ready(NamedTuple):
+class Ready(Struct, frozen=True, gc=False):
     """A row with its id, and either the arguments to run it with or the error that it ends with."""
 
     row: Row
     id: str | int
-    arguments: bytes | Error
+    arguments: bytes
+    error: Error | None = None
     malformed: str | None = None
 
 
@@ -42,27 +44,32 @@ class RowWork:
         self._id_path = Path("id" if plan.id_path is None else plan.id_path)
         self._id_required = plan.id_path is not None
         self.tally = Tally()
+        self._new_scores: dict[str, list[float]] = {}
         self._done: list[bytes] = []
         self._malformed: list[str] = []
+        self._results: list[bytes] = []
+        self._results_of_row: list[bytes] = []
         self._accounting = threading.Lock()
 
     def run(self, session: Session, rows: Sequence[Row]) -> Iterator[bytes]:
         """For each row its record lines, as soon as they are known. `take` gives them too, with what they add up to."""
         for some in self._bound(rows):
-            outcomes = session.run([item.arguments for item in some if isinstance(item.arguments, bytes)])
+            outcomes = session.run([item.arguments for item in some if item.error is None])
             for item in some:
-                outcome = None if isinstance(item.arguments, Error) else next(outcomes)
+                outcome = next(outcomes) if item.error is None else None
                 with self._accounting:
                     lines = self._finished(item, outcome)
                     self.tally.rows += 1
                     self._done.append(lines)
+                    if self._plan.aggregates:
+                        self._results.append(self._take_results())
                     if item.malformed is not None:
                         self._malformed.append(item.malformed)
                 yield lines
 
     def _finished(self, item: Ready, outcome: Outcome | None) -> bytes:
-        if isinstance(item.arguments, Error):
-            return self.failed(item.row, item.id, item.arguments)
+        if item.error is not None:
+            return self.failed(item.row, item.id, item.error)
         assert outcome is not None
         return self._scored(item, outcome)
 
@@ -72,7 +79,7 @@ class RowWork:
         size = 0
         for row in rows:
             some.append(self.bind(row))
-            size += len(some[-1].arguments) if isinstance(some[-1].arguments, bytes) else 0
+            size += len(some[-1].arguments)
             if size > _BOUND_BYTES:
                 yield some
                 some, size = [], 0
@@ -81,7 +88,9 @@ class RowWork:
 
     def take_tally(self) -> Tally:
         """What was counted since the last call."""
-        taken, self.tally = self.tally, Tally()
+        for name, scores in self._new_scores.items():
+            self.tally.summary(name).scores.merge(Moments.of(scores))
+        taken, self.tally, self._new_scores = self.tally, Tally(), {}
         return taken
 
     def take(self) -> Done | None:
@@ -89,35 +98,38 @@ class RowWork:
         with self._accounting:
             if not self._done:
                 return None
-            done = Done(self._done, self.take_tally(), self._malformed)
-            self._done, self._malformed = [], []
+            done = Done(self._done, self.take_tally(), self._malformed, self._results)
+            self._done, self._malformed, self._results = [], [], []
             return done
+
+    def _take_results(self) -> bytes:
+        """What `aggregate` will be given of the row that was finished last: nothing, where it has no score."""
+        taken, self._results_of_row = self._results_of_row, []
+        return b",".join(taken)
 
     def bind(self, row: Row) -> Ready:
         """Makes a row's arguments, or the `binding` error that says why there are none."""
         try:
-            row.text.decode()
+            if not row.text.isascii():
+                row.text.decode()
             fields = _fields(row.text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             why = f"{row.place()} {row.problem or f'is not a JSON object: {error}'}"
-            return Ready(row, row.index, Error("binding", why), malformed=why)
-        found = self._id_path.find_in_fields(row.text, fields)
-        identity = self._identity(found)
+            return Ready(row, row.index, b"", Error("binding", why), why)
+        identity = self._identity(row, fields)
         if identity is None:
             if self._id_required:
-                return Ready(
-                    row,
-                    row.index,
-                    Error("binding", f"the id path {self._id_path.text!r} finds no text or integer in this row"),
-                )
+                why = f"the id path {self._id_path.text!r} finds no text or integer in this row"
+                return Ready(row, row.index, b"", Error("binding", why))
             identity = row.index
         arguments = self._binder.arguments(row.text, fields)
         if isinstance(arguments, Unbound):
-            return Ready(row, identity, Error("binding", arguments.message))
+            return Ready(row, identity, b"", Error("binding", arguments.message))
         return Ready(row, identity, arguments)
 
-    @staticmethod
-    def _identity(found: Raw | Missing) -> str | int | None:
+    def _identity(self, row: Row, fields: dict[str, Raw]) -> str | int | None:
+        path = self._id_path
+        found = fields.get(path.field, MISSING) if path.field is not None else path.find_in_fields(row.text, fields)
         if isinstance(found, Missing):
             return None
         try:
@@ -133,25 +145,38 @@ class RowWork:
         return records.encode(self._record(row, identity, Score(), outcome, "failed", error)) + b"\n"
 
     def _scored(self, item: Ready, outcome: Outcome) -> bytes:
-        error = _error_of(outcome)
-        if error is None and isinstance(outcome, Returned):
-            try:
-                scores = scores_of(_decoded(outcome.value), self._plan.output, self._plan.evaluator)
-            except InvalidResult as invalid:
-                error = Error("invalid_result", str(invalid))
-            else:
-                return self._scores(item, outcome, scores)
-        assert error is not None
-        return self.failed(item.row, item.id, error, outcome)
+        if not isinstance(outcome, Returned):
+            return self.failed(item.row, item.id, _error_of(outcome), outcome)
+        try:
+            scores = scores_of(_decoded(outcome.value), self._plan.output, self._plan.evaluator)
+        except InvalidResult as invalid:
+            return self.failed(item.row, item.id, Error("invalid_result", str(invalid)), outcome)
+        lines = self._line(item, outcome, scores[0])
+        if len(scores) > 1:
+            silent = msgspec.structs.replace(outcome, stdout="", stderr="")  # prints are the row's, and stand once
+            lines = b"".join([lines, *(self._line(item, silent, score) for score in scores[1:])])
+        return lines
 
-    def _scores(self, item: Ready, outcome: Outcome, scores: list[Score]) -> bytes:
-        lines = []
-        for score in scores:
-            record = self._record(item.row, item.id, score, outcome, "skipped" if score.skipped else "scored")
-            lines.append(records.encode(record) + b"\n")
-            _count(self.tally, record)
-            outcome = _without_prints(outcome)
-        return b"".join(lines)
+    def _line(self, item: Ready, outcome: Outcome, score: Score) -> bytes:
+        record = self._record(item.row, item.id, score, outcome, "skipped" if score.skipped else "scored")
+        self._count(record)
+        if self._plan.aggregates and record.status == "scored":
+            self._results_of_row.append(records.result_of(record))
+        return records.encode(record) + b"\n"
+
+    def _count(self, record: Record) -> None:
+        summary = self.tally.summary(record.name)
+        if record.status == "skipped":
+            summary.skipped += 1
+            return
+        summary.scored += 1
+        if record.score is not None:
+            self._new_scores.setdefault(record.name, []).append(record.score)
+        if record.label is not None:
+            count_label(summary.labels, record.label)
+        if record.passed is not None:
+            summary.judged += 1
+            summary.passed += record.passed
 
     def _record(
         self,
@@ -162,31 +187,25 @@ class RowWork:
         status: records.Status,
         error: Error | None = None,
     ) -> Record:
+        plan = self._plan
         return Record(
-            row=row.index,
-            id=identity,
-            evaluator=self._plan.evaluator,
-            name=score.name or self._plan.evaluator,
-            version=self._plan.version,
-            sandbox=self._plan.sandbox,
-            status=status,
-            score=score.score,
-            label=score.label,
-            passed=score.passed,
-            explanation=score.explanation,
-            metadata=score.metadata,
-            error=error,
-            stdout=outcome.stdout if outcome else "",
-            stderr=outcome.stderr if outcome else "",
-            usage=outcome.usage if outcome else None,
+            row.index,
+            identity,
+            plan.evaluator,
+            score.name or plan.evaluator,
+            plan.version,
+            plan.sandbox,
+            status,
+            score.score,
+            score.label,
+            score.passed,
+            score.explanation,
+            score.metadata,
+            error,
+            outcome.stdout if outcome else "",
+            outcome.stderr if outcome else "",
+            outcome.usage if outcome else None,
         )
-
-
-def _without_prints(outcome: Outcome) -> Outcome:
-    """What the row's second score is recorded with: prints are the row's, and stand once."""
-    if not (outcome.stdout or outcome.stderr):
-        return outcome
-    return msgspec.structs.replace(outcome, stdout="", stderr="")
 
 
 def _decoded(value: bytes) -> object:
@@ -196,11 +215,9 @@ def _decoded(value: bytes) -> object:
         raise InvalidResult(f"what came back cannot be read: {error}") from None
 
 
-def _error_of(outcome: Outcome) -> Error | None:
-    """The error that an outcome means for its row; None when it returned."""
+def _error_of(outcome: Failure) -> Error:
+    """The error that an outcome means for its row."""
     match outcome:
-        case Returned():
-            return None
         case Raised(exception=exception, message=message, traceback=traceback):
             return Error("raised", f"{exception}: {message}" if message else exception, traceback)
         case Exceeded(limit=limit, message=message):
@@ -214,18 +231,3 @@ def _error_of(outcome: Outcome) -> Error | None:
 
 def _failure_name(error: Error) -> str:
     return f"{error.kind} ({error.limit})" if error.limit else error.kind
-
-
-def _count(tally: Tally, record: Record) -> None:
-    summary = tally.summary(record.name)
-    if record.status == "skipped":
-        summary.skipped += 1
-        return
-    summary.scored += 1
-    if record.score is not None:
-        summary.scores.add(record.score)
-    if record.label is not None:
-        count_label(summary.labels, record.label)
-    if record.passed is not None:
-        summary.judged += 1
-        summary.passed += record.passed

@@ -1,7 +1,7 @@
 """The answers of a call, read where the guest wrote them: its `answers.py` says what lies where."""
 
 import ctypes
-import secrets
+import os
 
 from evalcell_sandboxes.wasm.calls import Export
 from evalcell_sandboxes.wasm.memory import LinearMemory
@@ -23,7 +23,7 @@ class Answers:
     @classmethod
     def find(cls, answers_at: Export, memory: LinearMemory) -> "Answers | None":
         """Has the guest write a mark, and looks for it. None where an instance's memory cannot be found."""
-        mark = secrets.token_hex(_MARK_BYTES // 2).encode()
+        mark = os.urandom(_MARK_BYTES // 2).hex().encode()
         place = answers_at(mark)
         address = memory.find(int(place) + _BUFFER_POINTER, mark)
         if address is None:

@@ -40,7 +40,8 @@ class Export:
         """
         # wasmtime copies the arguments during the call; `arguments` keeps the bytes alive until then.
         for slot, argument in zip(self._slots, arguments, strict=True):
-            argument.decode()  # on text that is not UTF-8 wasmtime aborts the whole process
+            if not argument.isascii():
+                argument.decode()  # on text that is not UTF-8 wasmtime aborts the whole process
             slot.size, slot.data = len(argument), argument
         error = _ffi.wasmtime_component_func_call(*self._call)
         if error:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from wasmtime import Engine, Store, WasmtimeError, _bindings, _ffi
+from wasmtime import Engine, Store, WasmtimeError, _ffi
 from wasmtime.component import Component, Instance, Linker
 
 from evalcell_sandboxes.errors import SandboxFault
@@ -47,24 +47,41 @@ class Report(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """What came of a call with many rows: what the guest reported, what ended the call if it did not come back.
+    """What came of a call with many rows: the guest's reports, each on a line, with what those rows used and wrote.
 
-    `last` is how many of the rows it was to run: fewer than it was given when it was told to stop, or had no more room.
+    `ended` says what ended the call if it did not come back. That is the fate of the row after those reported on, or
+    of the last one of them if the call was not to go on after it: its report does not excuse what came then.
     """
 
-    reports: list[Report]
-    ended: Exceeded | Crashed | None
-    last: int
+    text: bytes
+    usages: list[Usage]
+    outputs: dict[int, Output]
+    ended: Exceeded | Crashed | None = None
+    ended_after_the_last: bool = False
 
 
 class _Call:
     """A call under way: the limit it is under, the rows it is given, and what each of those has used."""
 
+    __slots__ = (
+        "began",
+        "began_cpu",
+        "limit",
+        "looked",
+        "looked_cpu",
+        "outputs",
+        "row",
+        "rows",
+        "started",
+        "stopped_at",
+        "usages",
+    )
+
     def __init__(self, limit: str, rows: Sequence[bytes] = ()) -> None:
         self.limit = limit
         self.rows = rows
         self.row = 0
-        self.last = len(rows)
+        self.stopped_at: int | None = None
         self.usages: list[Usage] = []
         self.outputs: dict[int, Output] = {}
         self.started = self.began = self.looked = time.perf_counter()
@@ -138,12 +155,11 @@ class Guest:
 
     def remember(self) -> None:
         """Makes what the instance is now the state that `restore` goes back to, where that can be done."""
-        where = self._memory.where()
-        if where is None or not snapshot.works_here():
+        if self._memory.bytes() is None or self._memory.where is None or not snapshot.works_here():
             return
         self._world.settle()
         try:
-            self._snapshot = Snapshot(where)
+            self._snapshot = Snapshot(self._memory.where)
         except OSError:  # out of descriptors or mappings: every row gets an instance of its own
             self._snapshot = None
 
@@ -153,7 +169,7 @@ class Guest:
             self.close()
 
     def _put_back(self) -> bool:
-        if self._snapshot is None or self._memory.where() != self._snapshot.where or not self._world.rewind():
+        if self._snapshot is None or self._memory.where != self._snapshot.where or not self._world.rewind():
             return False
         try:
             self._snapshot.put_back(faulted=self._faulted)
@@ -170,35 +186,31 @@ class Guest:
         except WasmtimeError as error:
             return self._ended(error)
         self._pass_to(1)
-        return self._reports([answer])[0]
+        return Report(answer[: self.most_report_bytes + 1], self._call.usages[0], self._call.outputs.get(0))
 
     def run(self, rows: Sequence[bytes], seed_of: Callable[[bytes], int]) -> Answered:
         """Runs rows, the arguments of each, in one call; every row has a deadline and a usage of its own.
 
         Rows that are done within one tick share what they used in it. There are fewer reports than rows when the call
-        was told to stop, had no more room, or ended. Hostile code can report whatever it likes, and as much.
+        came back early: it was told to, or an answer was large. Hostile code can report whatever it likes, and as much.
         """
         call = _Call("wall_seconds", rows)
         self._seed_of = seed_of
         self._begin(call, lambda: seed_of(rows[0]))
         faults = snapshot.faults() if self._snapshot is not None else 0
-        ended = None
         try:
             rest = self._export("run")(b"\n".join(rows))
         except WasmtimeError as error:
             self._look()
-            reports = self._answered()
-            ended = self._ended(error)
-        else:
-            if self._snapshot is not None:
-                self._faulted = self._faulted or snapshot.faults() != faults
-            reports = self._answered()
-            if rest:
-                reports.append(rest)
-                call.last = len(reports)
-            if len(reports) <= len(rows):  # else they are made up, and the time is still that of whoever did it
-                self._pass_to(len(reports))
-        return Answered(self._reports(reports), ended, call.last)
+            text = self._answered()
+            last = len(rows) if call.stopped_at is None else call.stopped_at + 1
+            return Answered(text, call.usages, call.outputs, self._ended(error), text.count(b"\n") >= last)
+        if self._snapshot is not None:
+            self._faulted = self._faulted or snapshot.faults() != faults
+        text = self._answered() + (rest + b"\n" if rest else b"")
+        if (count := text.count(b"\n")) <= len(rows):  # else they are made up, by the one whose time it still is
+            self._pass_to(count)
+        return Answered(text, call.usages, call.outputs)
 
     def usage(self) -> Usage:
         """What the call or the row that began last has used so far."""
@@ -217,13 +229,8 @@ class Guest:
         self._world.denial = None
         self._world.begin(seed)
 
-    def _answered(self) -> list[bytes]:
-        return self._answers.text().split(b"\n")[:-1] if self._answers is not None else []
-
-    def _reports(self, texts: Sequence[bytes]) -> list[Report]:
-        call, most = self._call, self.most_report_bytes + 1
-        usages = [*call.usages, *[Usage()] * (len(texts) - len(call.usages))]
-        return [Report(text[:most], usages[row], call.outputs.get(row)) for row, text in enumerate(texts)]
+    def _answered(self) -> bytes:
+        return self._answers.text() if self._answers is not None else b""
 
     # -- while guest code runs ------------------------------------------------------------------------------------
     def _look(self) -> None:
@@ -258,12 +265,12 @@ class Guest:
     def _tick(self) -> bool:
         """Whether guest code may go on. Called from within it, every few milliseconds."""
         self._look()
-        call = self._call
-        if time.perf_counter() - call.began + self._world.slept_ns / 1e9 > self._seconds[call.limit]:
+        call, now = self._call, time.perf_counter()
+        if now - call.began + self._world.slept_ns / 1e9 > self._seconds[call.limit]:
             self._world.denial = TIME
             return False
-        if call.began - call.started > _CALL_SECONDS and call.last > call.row + 1 and self._answers is not None:
-            call.last = call.row + 1
+        if call.stopped_at is None and now - call.started > _CALL_SECONDS and self._answers is not None:
+            call.stopped_at = call.row
             self._answers.stop()
         return True
 
@@ -288,7 +295,13 @@ class Guest:
 
 
 _NO_FINALIZER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)()
-_TICK = _bindings._wasmtime_store_epoch_deadline_callback.argtypes[1]
+_TICK = ctypes.CFUNCTYPE(
+    ctypes.c_size_t,
+    ctypes.POINTER(_ffi.wasmtime_context_t),
+    ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_uint64),
+    ctypes.POINTER(_ffi.wasmtime_update_deadline_kind_t),
+)
 
 
 def _tick_callback(may_go_on: Callable[[], bool]) -> Any:

@@ -13,7 +13,8 @@ No function in this module touches the host's files, network, environment, clock
 
 import random
 from collections.abc import Callable
-from typing import Any, cast
+from functools import cache
+from typing import Any, NamedTuple, cast
 
 from wasmtime import Engine, WasmtimeError
 from wasmtime.component import (
@@ -84,13 +85,14 @@ class World:
     def reset(self) -> None:
         """Back to the first moment, for a new instance."""
         self.denial: str | None = None
+        self._random: random.Random | None = None
+        self._output = {_STDOUT: bytearray(), _STDERR: bytearray()}
+        self.wrote = False
         self._elapsed_ns = 0
         self._handles: dict[int, int] = {}
         self._next_handle = 1
         self._most_handles = 0
-        self.wrote = False
         self.begin(int)
-        self.take_output()
         self.settle()
 
     def begin(self, seed: Callable[[], int]) -> None:
@@ -117,7 +119,7 @@ class World:
 
     def take_output(self) -> tuple[bytes, bytes]:
         """What the guest wrote to the raw descriptors 1 and 2 since the last call."""
-        taken = tuple(bytes(self._output[stream]) for stream in (_STDOUT, _STDERR)) if self.wrote else (b"", b"")
+        taken = bytes(self._output[_STDOUT]), bytes(self._output[_STDERR])
         self._output = {_STDOUT: bytearray(), _STDERR: bytearray()}
         self.wrote = False
         return taken
@@ -271,31 +273,50 @@ def _datetime(nanoseconds: int) -> Record:
     return cast("Record", moment)
 
 
+class Door(NamedTuple):
+    """One import of the guest, and what it answers when nobody serves it: None is a trap."""
+
+    name: str
+    is_resource: bool
+    refusal: Variant | str | None
+
+
+@cache
+def doors(engine: Engine, component: Component) -> dict[str, list[Door]]:
+    """What the guest imports, by interface. wasmtime spells the types out at every look, so there is one."""
+    return {
+        interface: [_door(name, export.ty) for name, export in item.ty.exports(engine).items()]
+        for interface, item in component.type.imports(engine).items()
+        if isinstance(item.ty, ComponentInstanceType)
+    }
+
+
+def _door(name: str, item: object) -> Door:
+    return Door(name, isinstance(item, ResourceType), _refusal(item) if isinstance(item, FuncType) else None)
+
+
 def link(engine: Engine, component: Component, world: World) -> Linker:
     """A linker whose every import is served by the world, refused, or a trap."""
     linker = Linker(engine)
     linker.allow_shadowing = True
     linker.define_unknown_imports_as_traps(component)
     served = world.served()
-    for interface, item in component.type.imports(engine).items():
-        instance_type = item.ty
-        if not isinstance(instance_type, ComponentInstanceType):
-            continue
+    for interface, imports in doors(engine, component).items():
+        functions = served.get(interface.partition("@")[0], {})
         with linker.root() as root, root.add_instance(interface) as instance:
-            functions = served.get(interface.partition("@")[0], {})
-            for name, export in instance_type.exports(engine).items():
-                _define(instance, name, export.ty, functions, world)
+            for door in imports:
+                _define(instance, door, functions.get(door.name), world)
     return linker
 
 
-def _define(instance: LinkerInstance, name: str, item: object, functions: dict[str, Any], world: World) -> None:
-    if isinstance(item, ResourceType):
-        if name in _RESOURCES:
-            instance.add_resource(name, ResourceType.host(_RESOURCES[name]), world.drop)
-    elif isinstance(item, FuncType):
-        function = functions.get(name) or _refusal(item)
-        if function is not None:
-            instance.add_func(name, _with_plain_handles(function))
+def _define(instance: LinkerInstance, door: Door, function: Callable[..., Any] | None, world: World) -> None:
+    if door.is_resource:
+        if door.name in _RESOURCES:
+            instance.add_resource(door.name, ResourceType.host(_RESOURCES[door.name]), world.drop)
+    elif function is not None:
+        instance.add_func(door.name, _with_plain_handles(function))
+    elif door.refusal is not None:
+        instance.add_func(door.name, _with_plain_handles(lambda _store, *_arguments: door.refusal))
 
 
 def _with_plain_handles(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -311,14 +332,14 @@ def _with_plain_handles(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda store, *arguments: function(store, *(plain(store, argument) for argument in arguments))
 
 
-def _refusal(function: FuncType) -> Callable[..., Variant | str] | None:
-    """A function that answers "you may not", where the interface has a word for it."""
+def _refusal(function: FuncType) -> Variant | str | None:
+    """The answer "you may not", where the interface has a word for it."""
     result = function.result
     if not (isinstance(result, ResultType) and isinstance(result.err, EnumType)):
         return None
-    code = next((code for code in _REFUSALS if code in result.err.names), None)
+    names = result.err.names
+    code = next((code for code in _REFUSALS if code in names), None)
     if code is None:
         return None
     # wasmtime wants a tag only where the types of the two cases do not tell them apart.
-    answer = Variant("err", code) if result._tagged() else code
-    return lambda _store, *_arguments: answer
+    return Variant("err", code) if result._tagged() else code

@@ -4,17 +4,13 @@ A wheel carries the image, compressed. A source tree has none: it is built once 
 which is needed for that and never at run time. An image is named by its inputs (componentize-py's version, the
 guest's sources, the WIT), because two builds of the same inputs differ in their bytes.
 
-The build hook imports this file on its own, so it uses the standard library only.
+The build hook imports this file on its own, so it uses the standard library only. Lanes import it too, to name the
+image: what only building needs is imported there.
 """
 
-import gzip
 import hashlib
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
-from importlib import metadata
 from pathlib import Path
 
 COMPONENTIZE_PY = "0.25.1"
@@ -48,6 +44,8 @@ def packaged() -> Path | None:
 
 def can_build() -> bool:
     """Whether the right componentize-py is installed beside us."""
+    from importlib import metadata
+
     try:
         return metadata.version("componentize-py") == COMPONENTIZE_PY
     except metadata.PackageNotFoundError:
@@ -60,6 +58,11 @@ def build(target: Path) -> None:
     Raises:
         subprocess.CalledProcessError: componentize-py failed; its output is in the exception.
     """
+    import gzip
+    import shutil
+    import subprocess
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="evalcell-guest-") as scratch:
         sources = Path(scratch) / "guest"
         shutil.copytree(_GUEST, sources, ignore=shutil.ignore_patterns("__pycache__"))

@@ -23,7 +23,8 @@ class LinearMemory:
     """Follows one instance at a time. Memory never shrinks: its size is its peak."""
 
     def __init__(self) -> None:
-        self._where: Range | None = None
+        self.where: Range | None = None
+        """Where the memory was when it was last looked at."""
         self._initial_bytes = 0
         self._probe = _ReadProbe() if sys.platform == "linux" else None
 
@@ -34,26 +35,21 @@ class LinearMemory:
         for where in self._candidates():
             address = _follow(where, pointer, len(mark))
             if address is not None and ctypes.string_at(address, len(mark)) == mark:
-                self._where = where
+                self.where = where
                 self._initial_bytes = self._initial_bytes or where.size
                 return address
-        self._where = None
+        self.where = None
         return None
 
-    def where(self) -> Range | None:
-        """Where the memory is now; it may have grown."""
-        if self._where is not None and self._probe is not None and self._probe.readable(self._where.end):
-            self._where = next((found for found in _memories() if found.start == self._where.start), None)
-        return self._where
-
     def bytes(self) -> int | None:
-        """The size of the memory now."""
-        where = self.where()
-        return None if where is None else where.size
+        """The size of the memory now; it may have grown."""
+        if self.where is not None and self._probe is not None and self._probe.readable(self.where.end):
+            self.where = next((found for found in _memories() if found.start == self.where.start), None)
+        return None if self.where is None else self.where.size
 
     def _candidates(self) -> Iterator[Range]:
         """A new instance mostly lies where the one before it lay, and then all mappings need not be read."""
-        last = self._where and Range(self._where.start, self._initial_bytes)
+        last = self.where and Range(self.where.start, self._initial_bytes)
         if last and self._probe is not None and self._probe.readable(last.start) and self._probe.readable(last.end - 1):
             yield last
         yield from _memories()

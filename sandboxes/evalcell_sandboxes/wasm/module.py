@@ -10,12 +10,12 @@ import hashlib
 import platform
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 from evalcell_sandboxes.caching import cache_dir, private_dir, replacing
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
 from evalcell_sandboxes.sandbox import Progress
+from evalcell_sandboxes.versions import installed
 from evalcell_sandboxes.wasm import image
 from evalcell_sandboxes.wasm.prereqs import unavailable_reason
 
@@ -29,7 +29,7 @@ def path() -> Path:
     A compiled module is native code that is run on trust. The key holds all it depends on: wasmtime, our settings,
     the guest, and the processor, because a home directory may be shared by machines of different kinds.
     """
-    parts = (metadata.version("wasmtime"), _SETTINGS, image.identity(), platform.machine(), _processor())
+    parts = (installed("wasmtime") or "", _SETTINGS, image.identity(), platform.machine(), _processor())
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     return private_dir(cache_dir() / "wasm") / f"{key}.cwasm"
 

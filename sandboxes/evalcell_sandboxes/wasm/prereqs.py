@@ -1,9 +1,7 @@
 """What the WebAssembly sandbox needs on this machine, and how to get it."""
 
-from importlib import metadata
-
 from evalcell_sandboxes.caching import cache_dir
-from evalcell_sandboxes.versions import Version
+from evalcell_sandboxes.versions import Version, installed
 from evalcell_sandboxes.wasm import image
 
 # All advisories up to October 2026 are mended in 49.0.2, the last of them CVE-2026-115384, by which a guest could
@@ -14,11 +12,7 @@ _WASMTIME_SPOKEN = "50."
 
 def wasmtime() -> Version:
     """The engine that the wall is made of."""
-    try:
-        found = metadata.version("wasmtime")
-    except metadata.PackageNotFoundError:
-        found = None
-    return Version("wasmtime", found, _WASMTIME_FLOOR)
+    return Version("wasmtime", installed("wasmtime"), _WASMTIME_FLOOR)
 
 
 def unavailable_reason() -> str | None:

@@ -44,6 +44,9 @@ class WasmSandbox(Sandbox):
     def prepare(self, program: Program | None, progress: Progress) -> None:  # noqa: ARG002 - every program needs the same
         module.prepare(progress)
 
+    def warm_up(self) -> None:
+        from evalcell_sandboxes.wasm import engine, session  # noqa: F401
+
     def describe(self, source: str, limits: Limits) -> Description | SyntaxProblem | Exceeded | Crashed:
         try:
             text = source.encode()

@@ -14,7 +14,7 @@ from evalcell_sandboxes.nesting import MOST_LEVELS, too_deep
 from evalcell_sandboxes.outcome import Exceeded, Invalid, Outcome, Raised, Returned, Usage
 from evalcell_sandboxes.program import Confinement, Isolation, Program
 from evalcell_sandboxes.sandbox import Raw, Session
-from evalcell_sandboxes.wasm.guests import Guest, Report
+from evalcell_sandboxes.wasm.guests import Answered, Guest, Output, Report
 
 _ROWS_A_CALL = 256
 _MOST_FAILED_LOADS = 3
@@ -31,7 +31,7 @@ _ESCAPED_BYTE_CHARACTERS = 4
 class _Report(Struct):
     """What the guest says about a call. Written by the author of the evaluator, if it comes to that."""
 
-    kind: Literal["returned", "raised", "exceeded", "invalid"]
+    kind: Literal["returned", "raised", "exceeded", "invalid"] = "returned"
     value: RawJson = RawJson(b"null")
     type: str = ""
     message: str = ""
@@ -41,7 +41,7 @@ class _Report(Struct):
 
 
 _decode_report = msgspec.json.Decoder(_Report).decode
-_decode_reports = msgspec.json.Decoder(list[_Report]).decode
+_decode_reports = msgspec.json.Decoder(_Report).decode_lines
 
 
 class WasmSession(Session):
@@ -57,6 +57,7 @@ class WasmSession(Session):
         self._source = program.source.encode()
         self._filename = program.filename
         self._limits = confinement.limits
+        self._plain_bytes = min(confinement.limits.result_bytes, MOST_LEVELS)
         self._fresh_rows = confinement.isolation is Isolation.ROW
         self._seed_number = confinement.seed
         self._seed_key = confinement.seed.to_bytes(8, "big")
@@ -100,18 +101,15 @@ class WasmSession(Session):
         """Runs rows in one call, and takes those that got an outcome: one row if each has its own state, else many."""
         count = 1 if self._fresh_rows else min(len(waiting), _ROWS_A_CALL)
         rows = [waiting[n].replace(b"\n", b" ") for n in range(count)]  # between rows a line feed, and in none
-        reports, ended, last = self._guest.run(rows, self._seed)
-        unasked = len(reports) < count and ended is None and last == count
-        if unasked or len(reports) > count or not (reports or ended):
+        answered = self._guest.run(rows, self._seed)
+        outcomes = self._read_all(answered)
+        if len(outcomes) > count or not (outcomes or answered.ended):
             usage = self._guest.usage() if self._fresh_rows else Usage()  # of many rows, nobody knows whose it is
-            outcomes: list[Outcome] = [Invalid(message="the code made up reports of its own", usage=usage)] * count
+            outcomes = [Invalid(message="the code made up reports of its own", usage=usage)] * count
             self._guest.close()
-        else:
-            # A row is over only when the call goes on after it: its report does not excuse what came then.
-            kept = reports if ended is None else reports[: last - 1]
-            outcomes = self._read_all(kept)
-            if ended is not None:
-                outcomes.append(ended)
+        elif answered.ended is not None:
+            kept = outcomes[:-1] if answered.ended_after_the_last else outcomes
+            outcomes = [*kept, answered.ended]
         if self._fresh_rows:
             # Before the outcome goes out: whoever takes it may never come back to this generator.
             self._guest.restore()
@@ -178,69 +176,78 @@ class WasmSession(Session):
         answer = self._guest.call(export, *arguments, limit=limit, seed=self._seed_number)
         return self._read(answer, most) if isinstance(answer, Report) else answer
 
-    def _read_all(self, reports: Sequence[Report]) -> list[Outcome]:
-        """Decodes reports, all at once where all are well-formed, which takes half the time."""
+    def _read_all(self, answered: Answered) -> list[Outcome]:
+        """Reads the reports of many rows, all at once where all are well-formed."""
         try:
-            decoded = _decode_reports(b"[" + b",".join([report.text for report in reports]) + b"]")
+            reports = _decode_reports(answered.text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            decoded = []
-        plain = len(decoded) == len(reports) and all(report.output is None for report in reports)
-        if not plain:
-            return [self._read(report, self._limits.result_bytes) for report in reports]
+            reports = [self._decode(line) for line in answered.text.split(b"\n")[:-1]]
+        missing = len(reports) - len(answered.usages)
+        usages = answered.usages + [Usage()] * missing if missing > 0 else answered.usages
         most = self._limits.result_bytes
-        return [self._outcome(said, report.usage, most) for said, report in zip(decoded, reports, strict=True)]
+        outcomes = [self._outcome(report, usage, most) for report, usage in zip(reports, usages, strict=False)]
+        for row, output in answered.outputs.items():
+            if row < len(outcomes):
+                outcomes[row] = self._with_output(outcomes[row], output)
+        return outcomes
 
     def _read(self, report: Report, most: int | None) -> Outcome:
-        """Decodes a report. Anything that is not a well-formed one is a result that cannot be used.
+        """Reads the report of one call."""
+        outcome = self._outcome(self._decode(report.text), report.usage, most)
+        return outcome if report.output is None else self._with_output(outcome, report.output)
 
-        A value of more bytes than `most` is none either; without it, the size of the whole report is what bounds it.
-        """
-        outcome = self._decode(report.text, report.usage, most)
-        if report.output is None:
-            return outcome
-        stdout, stderr = (text.decode("utf-8", "backslashreplace") for text in report.output)
+    def _with_output(self, outcome: Outcome, output: Output) -> Outcome:
+        stdout, stderr = (text.decode("utf-8", "backslashreplace") for text in output)
         return msgspec.structs.replace(
             outcome,
             stdout=(outcome.stdout + stdout)[: self._limits.stdout_bytes],
             stderr=(outcome.stderr + stderr)[: self._limits.stderr_bytes],
         )
 
-    def _decode(self, answer: bytes, usage: Usage, most: int | None) -> Outcome:
-        if len(answer) > self._guest.most_report_bytes:
-            return Invalid(message="the guest reported more than it may", usage=usage)
+    def _decode(self, text: bytes) -> _Report:
+        """Anything that is not a well-formed report is the report of a result that cannot be used."""
+        if len(text) > self._guest.most_report_bytes:
+            return _Report("invalid", message="the guest reported more than it may")
         try:
-            report = _decode_report(answer)
+            return _decode_report(text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return Invalid(message=f"the guest's report cannot be read: {error}"[:500], usage=usage)
-        return self._outcome(report, usage, most)
+            return _Report("invalid", message=f"the guest's report cannot be read: {error}"[:500])
 
     def _outcome(self, report: _Report, usage: Usage, most: int | None) -> Outcome:
+        """What a report means. A value of more bytes than `most` is none; without it, its report's size bounds it."""
+        if (
+            report.kind == "returned"
+            and len(report.value) <= self._plain_bytes
+            and not (report.stdout or report.stderr)
+        ):
+            return Returned(value=bytes(report.value), usage=usage)
         stdout = _cut(report.stdout, self._limits.stdout_bytes)
         stderr = _cut(report.stderr, self._limits.stderr_bytes)
         message = report.message[:_MESSAGE_CHARACTERS]
-        match report.kind:
-            case "returned":
-                value = bytes(report.value)
-                if most is not None and len(value) > most:
-                    message = f"evaluate returned {len(value)} bytes of JSON; the limit is {most} (result_bytes)"
-                    return Invalid(message=message, stdout=stdout, stderr=stderr, usage=usage)
-                if too_deep(value):
-                    message = f"evaluate returned a value that is nested more than {MOST_LEVELS} levels deep"
-                    return Invalid(message=message, stdout=stdout, stderr=stderr, usage=usage)
+        if report.kind == "returned":
+            value = bytes(report.value)
+            message = _unusable(value, most)
+            if not message:
                 return Returned(value=value, stdout=stdout, stderr=stderr, usage=usage)
-            case "raised":
-                return Raised(
-                    exception=report.type[:_NAME_CHARACTERS],
-                    message=message,
-                    traceback=report.traceback[-_TRACEBACK_CHARACTERS:],
-                    stdout=stdout,
-                    stderr=stderr,
-                    usage=usage,
-                )
-            case "exceeded":
-                return Exceeded(limit="memory_bytes", message=message, stdout=stdout, stderr=stderr, usage=usage)
-            case "invalid":
-                return Invalid(message=message, stdout=stdout, stderr=stderr, usage=usage)
+        if report.kind == "raised":
+            return Raised(
+                exception=report.type[:_NAME_CHARACTERS],
+                message=message,
+                traceback=report.traceback[-_TRACEBACK_CHARACTERS:],
+                stdout=stdout,
+                stderr=stderr,
+                usage=usage,
+            )
+        if report.kind == "exceeded":
+            return Exceeded(limit="memory_bytes", message=message, stdout=stdout, stderr=stderr, usage=usage)
+        return Invalid(message=message, stdout=stdout, stderr=stderr, usage=usage)
+
+
+def _unusable(value: bytes, most: int | None) -> str:
+    """Why a value cannot be used, if it cannot."""
+    if most is not None and len(value) > most:
+        return f"evaluate returned {len(value)} bytes of JSON; the limit is {most} (result_bytes)"
+    return f"evaluate returned a value that is nested more than {MOST_LEVELS} levels deep" if too_deep(value) else ""
 
 
 def _cut(text: str, most_bytes: int) -> str:

@@ -8,11 +8,12 @@ SIZE = 256 * 1024
 HEADER = 16
 
 box = bytearray(SIZE)
-words = memoryview(box).cast("I")  # which also keeps the contents from ever moving
+contents = memoryview(box)  # which also keeps them from ever moving
+words = contents.cast("I")
 DONE, STOP, USED = range(3)
 
 
 def place(mark: str) -> int:
     """Writes the mark, by which the host knows the contents, and says where the object lies that points to them."""
-    box[: len(mark)] = mark.encode()
+    contents[: len(mark)] = mark.encode()
     return id(box)

@@ -2,6 +2,7 @@
 
 import base64
 import builtins
+import importlib.util
 import inspect
 import json
 import linecache
@@ -21,6 +22,9 @@ import waiting
 _quote = json.encoder.encode_basestring_ascii
 _MOST_CODE_CHARACTERS = 1_000_000
 _scan = json.JSONDecoder().scan_once  # what `json.loads` comes down to, without what it does around it
+_encoded = results.encoded
+_Coroutine = types.CoroutineType
+_LINE_FEED = 10
 _DONE, _STOP, _USED = answers.DONE, answers.STOP, answers.USED
 
 
@@ -31,11 +35,10 @@ def _loads(text: str):
 class Loaded:
     """The module after it was executed, with what a call needs to know."""
 
-    def __init__(self, source: str, settings: dict) -> None:
+    def __init__(self, settings: dict) -> None:
         self.filename = settings["filename"]
         self.result_bytes = settings["result_bytes"]
         self.streams = capture.Streams(settings["stdout_bytes"], settings["stderr_bytes"])
-        self.source = source
         self.evaluate = None
         self.positional = ()
         self.code = settings["code"]
@@ -50,10 +53,10 @@ def load(source: str, settings: str) -> str:
     """Executes the module. Reports its compiled code, which spares the next instance the compiling, or how it failed."""
     global _loaded
     options = _loads(settings)
-    _loaded = Loaded(source, options)
+    _loaded = Loaded(options)
     waiting.install()
     lots.begin(options["seed"])
-    return _report(_load)
+    return _report(_load, source)
 
 
 def run(rows: str) -> str:
@@ -61,18 +64,19 @@ def run(rows: str) -> str:
 
     Comes back early where the host says so, or where there is no room for an answer, which is then what it returns.
     """
-    box, words, at, room = answers.box, answers.words, answers.HEADER, _loaded.room
+    contents, words, at, room, decide_by = answers.contents, answers.words, answers.HEADER, _loaded.room, lots.decide_by
     words[_DONE] = words[_STOP] = 0
     words[_USED] = at
     for number, arguments in enumerate(rows.split("\n"), 1):
-        lots.decide_by(arguments)
+        decide_by(arguments)
         report = _report(_evaluate, arguments)
-        text = (report + "\n").encode()
+        text = report.encode()
         end = at + len(text)
-        if end > room:
+        if end >= room:
             return report
-        box[at:end] = text
-        words[_USED] = at = end
+        contents[at:end] = text
+        contents[end] = _LINE_FEED
+        words[_USED] = at = end + 1
         words[_DONE] = number
         if words[_STOP]:
             break
@@ -81,51 +85,40 @@ def run(rows: str) -> str:
 
 def hook(name: str, argument: str) -> str:
     """Calls `fit` or `aggregate` with the one decoded argument and reports what it returned."""
-    return _report(_call_hook, name, argument)
+    return _report(_call_hook, (name, argument))
 
 
 def rehearse() -> None:
-    """Runs every common path once while the image is built, and forgets it.
-
-    CPython rewrites a function's bytecode as it warms up. What is warm in the image need not be rewritten, and its
-    pages copied, by every instance.
-    """
+    """Runs the rehearsal on a few rows, as often as it takes to warm all of this up, and forgets it."""
     global _loaded
+    source = importlib.util.find_spec("rehearsal").loader.get_source("rehearsal")
     settings = {"filename": "rehearsal.py", "seed": 0, "code": "", "reserve_bytes": 0}
     limits = dict.fromkeys(("result_bytes", "stdout_bytes", "stderr_bytes", "answer_bytes"), 10_000)
     for _ in range(20):
-        report = _loads(load(_REHEARSAL, json.dumps(settings | limits)))
-        settings["code"] = report["value"]
-        run("\n".join(json.dumps({"output": output, "reference": "same"}) for output in ("same", None)))
+        settings["code"] = _loads(load(source, json.dumps(settings | limits)))["value"]
+        run("\n".join(json.dumps({"output": output, "reference": "the same words"}) for output in _REHEARSED))
     del sys.modules["evaluator"], linecache.cache["rehearsal.py"]
     sys.stdout = sys.stderr = sys.stdin = sys.__stdout__ = sys.__stderr__ = sys.__stdin__ = None
     _loaded = None
 
 
-_REHEARSAL = """
-import json
-def evaluate(output, reference):
-    if output is None:
-        raise ValueError("missing")
-    print("compared")
-    return {"score": float(output == reference), "label": json.dumps(output)}
-"""
+_REHEARSED = ("the same words", "print other words, 12.5 of them!", "other words", None)
 
 
-def _load() -> str:
+def _load(source: str) -> str:
     module = types.ModuleType("evaluator")
     module.__file__ = _loaded.filename
     sys.modules["evaluator"] = module
     linecache.cache[_loaded.filename] = (
-        len(_loaded.source),
+        len(source),
         None,
-        _loaded.source.splitlines(keepends=True),
+        source.splitlines(keepends=True),
         _loaded.filename,
     )
     if _loaded.code:
         code = marshal.loads(base64.b64decode(_loaded.code))
     else:
-        code = compile(_loaded.source, _loaded.filename, "exec", dont_inherit=True)
+        code = compile(source, _loaded.filename, "exec", dont_inherit=True)
         _loaded.code = base64.b64encode(marshal.dumps(code)).decode()
     exec(code, module.__dict__)
     _loaded.evaluate = module.evaluate
@@ -158,37 +151,38 @@ def _evaluate(arguments: str) -> str:
         result = _loaded.evaluate(*positional, **keywords)
     else:
         result = _loaded.evaluate(**keywords)
-    if type(result) is types.CoroutineType:
+    if type(result) is _Coroutine:
         result = waiting.finish(result)
-    return results.encoded(result, _loaded.result_bytes)
+    return _encoded(result, _loaded.result_bytes)
 
 
-def _call_hook(name: str, argument: str) -> str:
+def _call_hook(call: tuple) -> str:
+    name, argument = call
     result = getattr(sys.modules["evaluator"], name)(_loads(argument))
-    if type(result) is types.CoroutineType:
+    if type(result) is _Coroutine:
         result = waiting.finish(result)
     if name == "fit":
         heap.settle(_loaded.reserve)
         return "null"
-    return results.encoded(result, _loaded.result_bytes)
+    return _encoded(result, _loaded.result_bytes)
 
 
-def _report(action, *arguments) -> str:
+def _report(action, argument) -> str:
     """Runs the action with captured streams; its answer, or what went wrong, with what was printed."""
     streams = _loaded.streams
     try:
         streams.install()
-        body = '{"kind":"returned","value":' + action(*arguments)
+        body = '{"value":' + action(argument)
     except results.Unusable as error:
         body = '{"kind":"invalid","message":' + _quote(str(error))
     except MemoryError:
         body = '{"kind":"exceeded","message":"the evaluator ran out of memory"'
     except BaseException as error:
         body = failures.raised(error, _loaded.filename)
-    if not (streams.stdout.kept or streams.stderr.kept):
-        return body + "}"
-    stdout, stderr = streams.take()
-    return f'{body},"stdout":{_quote(stdout)},"stderr":{_quote(stderr)}}}'
+    if streams.stdout.kept or streams.stderr.kept:
+        stdout, stderr = streams.take()
+        return f'{body},"stdout":{_quote(stdout)},"stderr":{_quote(stderr)}}}'
+    return body + "}"
 
 
 builtins.exit = builtins.quit = sys.exit

@@ -1,39 +1,54 @@
 """Keeps what a row writes close together: the fewer pages it writes to, the faster its memory is put back."""
 
+import contextlib
 import gc
+import importlib.util
+import marshal
+import sys
 import zlib
 
-_LARGEST = 64 * 1024
-_STEP = 16
-_kept = []
+_MIB = 1024**2
+_SIZES = (*sorted((base << shift for base in (2, 3) for shift in range(9, 15)), reverse=True), *range(1024, 0, -8))
+"""Blocks that fill every gap there may be, from large to small: an allocation goes where it fits best."""
 _NOTHING = zlib.compress(b"")
+_kept = []
+# User code may have patched any of these by the time they are needed.
+_bytes, _id, _object = bytes, id, object
 _collect, _freeze, _decompress = gc.collect, gc.freeze, zlib.decompress
 
 
-def fill_holes() -> None:
+def import_tightly(*names: str) -> None:
+    """Imports our own modules, each after those that it imports, so that they lie side by side.
+
+    They are compiled first, because what the compiler throws away would leave gaps between what stays.
+    """
+    specs = [importlib.util.find_spec(name) for name in names]
+    codes = [marshal.dumps(spec.loader.get_code(spec.name)) for spec in specs]
+    fill_gaps()
+    for spec, code in zip(specs, codes, strict=True):
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        exec(marshal.loads(code), module.__dict__)
+
+
+def fill_gaps() -> None:
     """Takes up every gap that freed objects have left, so that whatever is made from here on lies side by side."""
-    gc.collect()
-    top = id(bytes(16 * _LARGEST))
-    sizes = [_LARGEST >> shift for shift in range(7)]
-    for size in (*sizes, *range(sizes[-1], 0, -_STEP)):
-        while id(block := bytes(size)) < top:
+    _collect()  # which also empties CPython's lists of objects to be used again
+    top = _id(_bytes(_MIB))
+    for size in _SIZES:
+        while _id(block := _bytes(size)) < top:
             _kept.append(block)
-    while id(block := object()) < top:
+    while _id(block := _object()) < top:
         _kept.append(block)
 
 
 def settle(reserve_bytes: int) -> None:
     """Makes this the state that rows start from.
 
-    What there is now the collector need never look at again, and memory is asked for that few rows use up: one that
-    makes the memory grow cannot be undone. A buffer for decompressing is the one that is allocated without being
-    written to.
+    What there is now the collector need never look at again. And memory is asked for that few rows use up, because a
+    row that makes the memory grow cannot be undone: a buffer for decompressing is allocated without being written to.
     """
-    _collect()
+    fill_gaps()
     _freeze()
-    if not reserve_bytes:
-        return
-    try:
-        _decompress(_NOTHING, bufsize=reserve_bytes)
-    except MemoryError:
-        pass
+    if reserve_bytes:
+        with contextlib.suppress(MemoryError):
+            _decompress(_NOTHING, bufsize=reserve_bytes)

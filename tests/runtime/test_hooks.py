@@ -1,0 +1,619 @@
+"""The hooks around the rows, in real lanes and the real sandbox: `fit` before them, `aggregate` after them."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+
+import pytest
+
+import evalcell
+from evalcell import fitting
+from evalcell.aggregating import aggregates_of
+from evalcell.datasets import Row
+from evalcell.engine import engine
+from evalcell.engine.engine import Engine
+from evalcell.engine.process import LaneProcess
+from evalcell.engine.protocol import Aggregate, Fit, Fitted
+from evalcell.spool import Spool
+from evalcell_sandboxes import Exceeded, Raised, Returned, SandboxFault
+
+FIT = "seen = None\ndef fit(rows):\n    global seen\n    seen = [row['output'] for row in rows]\n"
+SEEN = FIT + "def evaluate(output):\n    return {'score': output, 'label': str(seen)}\n"
+ECHO = "def evaluate(output):\n    return output\n"
+
+
+def start(source, items, **options):
+    return evalcell.run(evalcell.Evaluator.from_source(source), items, **options)
+
+
+def numbers(count):
+    return [{"output": n} for n in range(count)]
+
+
+def aggregated(source, items=None, **options):
+    """The aggregates of a run and their error, which has all its records whatever `aggregate` does."""
+    items = numbers(3) if items is None else items
+    run = start(source, items, **options)
+    assert len(list(run.results())) == len(items)
+    assert run.progress().state == "finished"
+    summary = run.summary()
+    json.dumps(summary, allow_nan=False)
+    return summary["aggregates"], summary["aggregate_error"]
+
+
+@pytest.fixture
+def kill_on(monkeypatch):
+    """Kills lanes that are sent a message of that kind, so many times."""
+
+    def kill_on(kind, times, how=signal.SIGKILL):
+        real, killed = LaneProcess.send, []
+
+        def send(process, message):
+            sent = real(process, message)
+            if isinstance(message, kind) and len(killed) < times:
+                killed.append(process.pid)
+                os.kill(process.pid, how)
+            return sent
+
+        monkeypatch.setattr(LaneProcess, "send", send)
+        return killed
+
+    return kill_on
+
+
+# -- fit ----------------------------------------------------------------------------------------------------------
+def test_every_row_starts_from_the_state_after_fit():
+    found = list(start(SEEN, numbers(5)).results())
+    assert [(record.score, record.label) for record in found] == [(n, "[0, 1, 2, 3, 4]") for n in range(5)]
+
+
+def test_every_lane_is_fitted_on_the_same_rows(monkeypatch):
+    rows_of = Counter()
+    fill = Engine._fill
+
+    def count(self, lane, done):
+        rows_of[lane.process.pid] += len(done.rows)
+        fill(self, lane, done)
+
+    monkeypatch.setattr(Engine, "_fill", count)
+    source = FIT + "def evaluate(output):\n    for _ in range(200_000): pass\n    return {'label': str(seen)}\n"
+    found = list(start(source, numbers(200), fit_rows=7, workers=2).results())
+    assert {record.label for record in found} == {"[0, 1, 2, 3, 4, 5, 6]"}
+    assert len(rows_of) == 2, "only one lane had rows, which proves nothing"
+
+
+def test_what_a_row_does_to_the_fitted_state_does_not_reach_the_next():
+    source = FIT + "def evaluate(output):\n    seen.append('mine')\n    return len(seen)\n"
+    assert {record.score for record in start(source, numbers(6)).results()} == {7}
+
+
+def test_rows_that_share_state_share_the_fitted_one():
+    source = FIT + "def evaluate(output):\n    seen.append('mine')\n    return len(seen)\n"
+    found = start(source, numbers(4), isolation="evaluator", workers=1).results()
+    assert [record.score for record in found] == [5, 6, 7, 8]
+
+
+def test_rows_to_fit_on_are_taken_off_a_generator_and_put_back():
+    taken = []
+
+    def rows():
+        for n in range(20):
+            taken.append(n)
+            yield {"output": n}
+
+    run = start(SEEN, rows(), fit_rows=4)
+    assert taken == [0, 1, 2, 3], "more was read than is fitted on"
+    found = list(run.results())
+    assert [record.score for record in found] == list(range(20))
+    assert {record.label for record in found} == {"[0, 1, 2, 3]"}
+
+
+def test_fit_gets_no_more_rows_than_are_run():
+    def rows():
+        yield from numbers(3)
+        raise AssertionError("a row was read that nobody asked for")
+
+    found = list(start(SEEN, rows(), rows=3, fit_rows=100).results())
+    assert [(record.score, record.label) for record in found] == [(n, "[0, 1, 2]") for n in range(3)]
+
+
+def test_fit_rows_of_the_block_are_taken_and_a_flag_has_the_last_word():
+    block = "# /// script\n# [tool.evalcell]\n# fit_rows = 2\n# ///\n"
+    assert next(start(block + SEEN, numbers(5)).results()).label == "[0, 1]"
+    assert next(start(block + SEEN, numbers(5), fit_rows=3).results()).label == "[0, 1, 2]"
+
+
+def test_the_version_names_on_how_many_rows_it_was_fitted():
+    versions = [start(SEEN, numbers(1), fit_rows=n).summary()["version"] for n in (1, 2, 2)]
+    assert versions[0] != versions[1] == versions[2]
+
+
+def test_fit_gets_what_is_bound_and_nothing_else():
+    source = "def fit(rows):\n    global seen\n    seen = rows\ndef evaluate(answer, weight):\n    return {'label': str([sorted(row.items()) for row in seen])}\n"
+    run = start(source, [{"said": "a", "secret": 1}], bind={"answer": "said"}, set={"weight": 2})
+    assert next(run.results()).label == "[[('answer', 'a'), ('weight', 2)]]"
+
+
+def test_rows_that_cannot_be_bound_are_left_out_of_fit_and_fail_on_their_own_turn(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"output": 1}\n{broken\n{"other": 2}\n{"output": 3}\n')
+    found = list(start(SEEN, path).results())
+    assert [record.status for record in found] == ["scored", "failed", "failed", "scored"]
+    assert {record.label for record in found if record.status == "scored"} == {"[1, 3]"}
+
+
+def test_fit_may_be_a_coroutine_and_take_more_parameters_with_defaults():
+    source = "async def fit(rows, *, weight=2):\n    global total\n    total = weight * len(rows)\ndef evaluate(output): return total\n"
+    assert next(start(source, numbers(3)).results()).score == 6
+
+
+def test_a_fit_that_raises_ends_the_run_before_its_rows_with_its_own_sentence(tmp_path):
+    source = "def fit(rows):\n    raise ValueError('no words')\n" + ECHO
+    with pytest.raises(evalcell.EvaluatorError) as caught:
+        start(source, numbers(3), out=tmp_path / "o.jsonl")
+    assert str(caught.value) == "fit failed on the first 3 rows: ValueError: no words"
+    assert caught.value.kind == "raised"
+    assert 'evaluator.py", line 2, in fit' in caught.value.traceback
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fit_that_is_too_slow_names_its_own_limit_and_the_flags():
+    source = "def fit(rows):\n    while True: pass\n" + ECHO
+    with pytest.raises(evalcell.EvaluatorError, match="fit_seconds on the first 3 rows") as caught:
+        start(source, numbers(3), limits={"fit_seconds": 0.5})
+    assert caught.value.kind == "exceeded"
+    assert "--limit fit_seconds=" in str(caught.value)
+    assert "--fit-rows" in str(caught.value)
+
+
+def test_a_fit_that_kills_its_interpreter_ends_the_run():
+    with pytest.raises(evalcell.EvaluatorError, match="fit crashed on the first 3 rows") as caught:
+        start("import os\ndef fit(rows):\n    os._exit(3)\n" + ECHO, numbers(3))
+    assert caught.value.kind == "crashed"
+
+
+def test_a_fit_error_counts_the_rows_that_were_left_out():
+    source = "def fit(rows):\n    return 1 / len(rows)\n" + ECHO
+    with pytest.raises(evalcell.EvaluatorError, match=r"2 rows \(2 of them could not be bound and were left out\)"), pytest.warns(UserWarning, match="first row"):  # fmt: skip
+        start(source, [{"other": 1}, {"other": 2}])
+
+
+@pytest.mark.parametrize(
+    ("hook", "parameters"),
+    [
+        ("fit", ""),
+        ("fit", "rows, other"),
+        ("fit", "*, rows"),
+        ("fit", "rows, *, other"),
+        ("aggregate", ""),
+        ("aggregate", "results, other"),
+    ],
+)
+def test_a_hook_that_cannot_be_called_is_refused_by_its_line(hook, parameters):
+    with pytest.raises(evalcell.EvaluatorError, match=f"Line 3: {hook} is called with one argument") as caught:
+        start(ECHO + f"def {hook}({parameters}): pass\n", numbers(1))
+    assert caught.value.kind == "signature"
+
+
+@pytest.mark.parametrize("parameters", ["rows", "rows, /", "*rows", "rows, k=1", "rows, **more"])
+def test_a_hook_that_can_be_called_is(parameters):
+    assert next(start(ECHO + f"def fit({parameters}): pass\n", numbers(1)).results()).score == 0
+
+
+def test_fit_rows_make_no_sense_without_a_fit():
+    with pytest.raises(evalcell.UsageError, match="defines no fit"):
+        start(ECHO, numbers(1), fit_rows=5)
+    with pytest.raises(evalcell.EvaluatorError, match="sets fit_rows, but evaluator.py defines no fit"):
+        start("# /// script\n# [tool.evalcell]\n# fit_rows = 2\n# ///\n" + ECHO, numbers(1))
+
+
+@pytest.mark.parametrize("wrong", [0, -1, "5", 10**30])
+def test_fit_rows_are_a_number_that_can_be(wrong):
+    with pytest.raises(evalcell.UsageError, match="fit_rows"):
+        start(SEEN, numbers(1), fit_rows=wrong)
+
+
+def test_rows_that_cannot_be_read_so_far_end_the_run_before_it_is_fitted():
+    def rows():
+        yield {"output": 1}
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        start("def fit(rows):\n    raise ValueError('fitted on too few')\n" + ECHO, rows())
+
+
+def test_rows_too_large_to_be_kept_are_refused_with_the_flag(monkeypatch):
+    monkeypatch.setattr(fitting, "MOST_BYTES", 10_000)
+    with pytest.raises(evalcell.DatasetError, match="Fit on fewer with --fit-rows"):
+        start(SEEN, ({"output": "x" * 100} for _ in range(1_000)))
+    assert len(list(start(SEEN, [{"output": "x" * 100}] * 200, fit_rows=20).results())) == 200
+
+
+def test_arguments_that_are_more_than_the_sandbox_holds_are_not_sent_into_it(rows):
+    """Bindings may repeat a row many times over: what is small in the dataset need not be so in the sandbox."""
+    source = "def fit(rows): pass\ndef evaluate(a, b, c, d): return 1\n"
+    items = [{"output": "x" * 2_000_000} for _ in range(10)]
+    with pytest.raises(evalcell.EvaluatorError, match="the arguments of 9 rows alone") as caught:
+        start(source, items, bind=dict.fromkeys("abcd", "output"), limits={"memory_bytes": 64 * 2**20})
+    assert (caught.value.kind, "--fit-rows" in str(caught.value)) == ("exceeded", True)
+
+
+def test_many_rows_reach_fit_whole_and_in_order():
+    source = "def fit(rows):\n    global found\n    found = [row['output'] for row in rows] == list(range(2_500))\ndef evaluate(output): return found\n"
+    run = start(source, numbers(3_000), fit_rows=2_500, isolation="evaluator", workers=1)
+    found = list(run.results())
+    assert {record.score for record in found} == {1.0}
+    assert [record.row for record in found] == list(range(3_000))
+
+
+def test_a_lane_that_dies_in_the_midst_of_the_rows_is_replaced_by_one_that_is_fitted():
+    source = (
+        FIT
+        + "def evaluate(output):\n    for _ in range(50_000): pass\n    return {'score': output, 'label': str(seen)}\n"
+    )
+    run = start(source, numbers(60), fit_rows=3, workers=1)
+    found = []
+    for record in run.results():
+        found.append(record)
+        if record.row in (5, 20):
+            os.kill(run._engine.lane_pids()[0], signal.SIGKILL)
+    assert [(record.row, record.score, record.label) for record in found] == [(n, n, "[0, 1, 2]") for n in range(60)]
+
+
+def test_a_lane_that_dies_while_it_is_fitted_is_replaced(kill_on):
+    killed = kill_on(Fit, 2)
+    assert next(start(SEEN, numbers(3)).results()).label == "[0, 1, 2]"
+    assert len(set(killed)) == 2
+
+
+def test_lanes_that_always_die_while_they_are_fitted_end_the_run_with_a_fault(kill_on):
+    kill_on(Fit, 9)
+    with pytest.raises(SandboxFault, match="3 times in a row"):
+        start(SEEN, numbers(3))
+
+
+def test_a_lane_that_falls_silent_while_it_is_fitted_is_replaced(kill_on, monkeypatch):
+    monkeypatch.setattr(engine, "_GRACE_SECONDS", 0.0)
+    stopped = kill_on(Fit, 1, signal.SIGSTOP)
+    limits = {"wall_seconds": 0.1, "load_seconds": 1, "fit_seconds": 1}
+    assert next(start(SEEN, numbers(3), limits=limits).results()).label == "[0, 1, 2]"
+    assert len(stopped) == 1
+
+
+@pytest.mark.parametrize("hook", ["fit", "aggregate"])
+def test_a_lane_may_be_silent_for_as_long_as_a_hook_may_take(monkeypatch, hook):
+    started, start_lane, open_ = [], Engine._start_lane, Engine.open
+
+    def hurried(self, *arguments):
+        monkeypatch.setattr(engine, "_GRACE_SECONDS", -1.5)  # from here on a lane is up, and a row has 0.7 seconds
+        open_(self, *arguments)
+
+    monkeypatch.setattr(Engine, "open", hurried)
+    monkeypatch.setattr(Engine, "_start_lane", lambda self: started.append(self) or start_lane(self))
+    source = ECHO + f"def {hook}(rows):\n    for _ in range(60_000_000): pass\n    return 1\n"
+    began = time.monotonic()
+    run = start(source, numbers(1), limits={"wall_seconds": 0.2, "load_seconds": 1}, isolation="evaluator")
+    assert run.wait()["aggregate_error"] is None
+    assert time.monotonic() - began > 1.5, "too fast to prove anything"
+    assert len(started) == 1
+
+
+def test_a_further_lane_that_cannot_be_fitted_is_done_without(monkeypatch):
+    real, lanes, refused = Engine._fitted, [], []
+
+    def fitted(self, lane, message):
+        lanes.append(lane)
+        if len(lanes) > 1:
+            refused.append(lane)
+            message = Fitted(Raised(exception="ValueError", message="not here"), 0)
+        real(self, lane, message)
+
+    monkeypatch.setattr(Engine, "_fitted", fitted)
+    source = FIT + "def evaluate(output):\n    for _ in range(100_000): pass\n    return {'label': str(seen)}\n"
+    found = list(start(source, numbers(150), fit_rows=2, workers=2).results())
+    assert {record.label for record in found} == {"[0, 1]"}
+    assert len(refused) == 1
+
+
+# -- aggregate ----------------------------------------------------------------------------------------------------
+SPELLED = """
+import json
+def aggregate(results):
+    return {json.dumps([r[k] for k in ("row", "id", "name", "score", "label", "metadata")]): n for n, r in enumerate(results)}
+"""
+
+
+def test_aggregate_gets_every_score_in_the_order_of_the_rows():
+    source = ECHO.replace("return", "for _ in range((output * 7) % 5 * 100_000): pass\n    return") + SPELLED
+    numbers_, error = aggregated(source, numbers(60), workers=2)
+    assert error is None
+    assert [json.loads(name)[:2] for name in numbers_] == [[n, n] for n in range(60)]
+    assert list(numbers_.values()) == list(range(60))
+
+
+def test_aggregate_gets_row_id_name_score_label_and_metadata_and_nothing_else():
+    source = (
+        "def evaluate(output):\n    return {'a': {'score': 0.5, 'label': 'half', 'explanation': 'x', 'k': [1]}, 'b': output}\n"
+        + SPELLED.replace("return {", "assert {len(r) for r in results} == {6}\n    return {")
+    )
+    run = start(source, [{"output": 7, "id": "x"}])
+    run.wait()
+    assert [json.loads(name) for name in run.summary()["aggregates"]] == [
+        [0, "x", "a", 0.5, "half", {"k": [1]}],
+        [0, "x", "b", 7.0, None, None],
+    ]
+
+
+def test_failed_and_skipped_rows_are_not_aggregated():
+    source = (
+        "def evaluate(output):\n"
+        "    if output == 1: raise ValueError('no')\n"
+        "    return {'score': None} if output == 2 else output\n"
+        "def aggregate(results):\n    return {str(r['row']): r['score'] for r in results}\n"
+    )
+    assert aggregated(source, numbers(5)) == ({"0": 0, "3": 3, "4": 4}, None)
+
+
+def test_aggregate_is_not_called_when_nothing_was_scored():
+    source = (
+        "def evaluate(output):\n    return {'score': None}\ndef aggregate(results):\n    raise ValueError('called')\n"
+    )
+    assert aggregated(source) == ({}, None)
+
+
+def test_aggregate_starts_from_the_state_after_fit_and_from_nothing_that_rows_did():
+    source = FIT + (
+        "def evaluate(output):\n    seen.append('mine')\n    return 1\n"
+        "def aggregate(results):\n    return {'seen': len(seen), 'results': len(results)}\n"
+    )
+    for isolation in ("row", "evaluator"):
+        assert aggregated(source, fit_rows=2, isolation=isolation) == ({"seen": 2, "results": 3}, None)
+
+
+def test_a_run_without_the_hook_has_no_aggregates():
+    assert aggregated(ECHO) == ({}, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "numbers"),
+    [
+        ("0.25", {"evaluator": 0.25}),
+        ("{'a': 1, 'b': 0.5, 'c': True, 'd': None}", {"a": 1, "b": 0.5, "c": 1, "d": None}),
+        ("{}", {}),
+        ("{'big': 2**70}", {"big": float(2**70)}),
+        ("{'a' * 200: 1}", {"a" * 200: 1}),
+    ],
+)
+def test_numbers_come_back_as_they_are(value, numbers):
+    assert aggregated(ECHO + f"def aggregate(results):\n    return {value}\n") == (numbers, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("None", "aggregate returned None: did you forget return"),
+        ("'good'", "aggregate returned 'good'; return a number"),
+        ("[1, 2]", "aggregate returned [1, 2]; return a number"),
+        ("{'f1': 'high'}", "aggregate returned 'high' as 'f1'"),
+        ("{'f1': {'macro': 1}}", "aggregate returned {'macro': 1} as 'f1'"),
+        ("{'f1': float('nan')}", "aggregate returned NaN at 'f1'"),
+        ("{'f1': 10**400}", "too large for a float"),
+        ("{str(n): n for n in range(101)}", "aggregate returned 101 numbers; 100 are allowed"),
+        ("{'x' * 201: 1}", "a name of 201 characters"),
+        ("{1, 2}", "aggregate returned a value of type set"),
+        ("{'\\ud800': 1}", "lone surrogate"),
+    ],
+)
+def test_what_is_no_number_is_refused_and_costs_no_record(value, message):
+    found, error = aggregated(ECHO + f"def aggregate(results):\n    return {value}\n")
+    assert found == {}
+    assert error["kind"] == "invalid_result"
+    assert message in error["message"]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        "'[' * 50_000 + ']' * 50_000",
+        "'{\"a\":' * 50_000 + '1' + '}' * 50_000",
+        "'[' * 50_000",
+        "'{\"a\": 1e999}'",
+        "'{\"a\": NaN}'",
+        "'{\"\\\\ud800\": 1}'",
+        "'{\"a\": ' + '9' * 500_000 + '}'",
+        "'not json'",
+        '\'null}, "kind": "returned"\'',
+    ],
+)
+def test_a_forged_result_is_refused_and_costs_no_record(forged):
+    source = (
+        f"def aggregate(results):\n    import sys\n    sys.modules['results'].encoded = lambda *_: {forged}\n" + ECHO
+    )
+    found, error = aggregated(source)
+    assert found == {}
+    assert error["kind"] == "invalid_result"
+    assert len(error["message"]) < 1_000
+
+
+def test_an_aggregate_that_raises_is_an_error_of_its_own_and_the_file_is_whole(tmp_path):
+    out = tmp_path / "o.jsonl"
+    found, error = aggregated(ECHO + "def aggregate(results):\n    raise ValueError('no mean')\n", out=out)
+    assert (found, error["kind"], error["message"], error["limit"]) == ({}, "raised", "ValueError: no mean", None)
+    assert 'evaluator.py", line 4, in aggregate' in error["traceback"]
+    assert len(out.read_text().splitlines()) == 3
+
+
+def test_an_aggregate_that_is_too_slow_names_its_own_limit():
+    source = ECHO + "def aggregate(results):\n    while True: pass\n"
+    _, error = aggregated(source, limits={"aggregate_seconds": 0.5})
+    assert (error["kind"], error["limit"]) == ("exceeded", "aggregate_seconds")
+    assert "--limit aggregate_seconds=" in error["message"]
+
+
+def test_an_aggregate_that_kills_its_interpreter_is_an_error():
+    assert aggregated(ECHO + "import os\ndef aggregate(results):\n    os._exit(3)\n")[1]["kind"] == "crashed"
+
+
+def test_results_that_are_more_than_the_sandbox_holds_are_an_error_and_cost_no_row():
+    source = (
+        "def evaluate(output):\n    return {'score': 1, 'k': 'x' * 900_000}\ndef aggregate(results):\n    return 1\n"
+    )
+    found, error = aggregated(source, numbers(90), isolation="evaluator", limits={"memory_bytes": 64 * 2**20})
+    assert (found, error["kind"], error["limit"]) == ({}, "exceeded", "memory_bytes")
+
+
+def test_the_file_of_records_is_whole_before_they_are_aggregated(tmp_path, monkeypatch):
+    out = tmp_path / "o.jsonl"
+
+    def interrupted(self, pieces):
+        assert len(out.read_text().splitlines()) == 3
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Engine, "aggregate", interrupted)
+    run = start(ECHO + "def aggregate(results):\n    return 1\n", numbers(3), out=out)
+    with pytest.raises(KeyboardInterrupt):
+        list(run.results())
+    assert run.progress().state == "failed"
+    assert [path.name for path in tmp_path.iterdir()] == ["o.jsonl"]
+
+
+def test_a_lane_that_dies_over_aggregate_is_replaced(kill_on):
+    killed = kill_on(Aggregate, 2)
+    assert aggregated(FIT + ECHO + "def aggregate(results):\n    return len(seen)\n") == ({"evaluator": 3}, None)
+    assert len(set(killed)) == 2
+
+
+def test_lanes_that_always_die_over_aggregate_are_an_error_and_cost_no_record(kill_on):
+    kill_on(Aggregate, 9)
+    found, error = aggregated(ECHO + "def aggregate(results):\n    return 1\n")
+    assert (found, error["kind"]) == ({}, "crashed")
+    assert error["message"] == "the worker process died on aggregate, 3 times"
+
+
+def test_lanes_that_cannot_be_had_any_more_are_an_error_and_cost_no_record(kill_on, monkeypatch):
+    kill_on(Aggregate, 9)
+    run = start(ECHO + "def aggregate(results):\n    return 1\n", numbers(3))
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    assert len(list(run.results())) == 3
+    assert run.summary()["aggregate_error"]["kind"] == "infrastructure"
+
+
+def test_a_run_that_is_cancelled_while_it_aggregates_ends_at_once_with_its_file(tmp_path, monkeypatch):
+    run = start(ECHO + "def aggregate(results):\n    while True: pass\n", numbers(3), out=tmp_path / "o.jsonl")
+    real = LaneProcess.send
+
+    def send(process, message):
+        if isinstance(message, Aggregate):
+            run.cancel()
+        return real(process, message)
+
+    monkeypatch.setattr(LaneProcess, "send", send)
+    assert len(list(run.results())) == 3
+    assert run.progress().state == "cancelled"
+    assert (run.summary()["aggregates"], run.summary()["aggregate_error"]) == ({}, None)
+    assert len((tmp_path / "o.jsonl").read_text().splitlines()) == 3
+
+
+def test_a_run_that_is_cancelled_before_its_end_aggregates_nothing():
+    run = start(ECHO + "def aggregate(results):\n    return 1\n", numbers(500))
+    next(run.results())
+    run.cancel()
+    assert run.summary()["aggregates"] == {}
+
+
+def test_what_aggregate_was_told_does_not_depend_on_a_lane_that_died():
+    source = "def evaluate(output):\n    for _ in range(50_000): pass\n    return output\ndef aggregate(results):\n    return {'n': len(results), 'sum': sum(r['score'] for r in results)}\n"
+    run = start(source, numbers(60), workers=1)
+    for record in run.results():
+        if record.row in (5, 20):
+            os.kill(run._engine.lane_pids()[0], signal.SIGKILL)
+    assert run.summary()["aggregates"] == {"n": 60, "sum": sum(range(60))}
+
+
+def test_hooks_are_called_for_asyncio_too():
+    async def run():
+        source = evalcell.Evaluator.from_source(SEEN + "def aggregate(results): return len(seen)\n")
+        async with await evalcell.arun(source, numbers(5), fit_rows=2) as running:
+            return [record.label async for record in running.results()], running.summary()["aggregates"]
+
+    assert asyncio.run(run()) == (["[0, 1]"] * 5, {"evaluator": 2})
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"[1]", b'{"a": "x"}', b"1e400", b"\xff", b'"\xff"', b"{" * 200])
+def test_any_bytes_are_numbers_or_an_error(value):
+    assert aggregates_of(Returned(value=value), "e").error.kind == "invalid_result"
+
+
+def test_a_limit_without_a_flag_names_none():
+    error = aggregates_of(Exceeded(limit="stack", message="too deep"), "e").error
+    assert (error.message, error.limit) == ("too deep", "stack")
+
+
+# -- what is kept meanwhile ---------------------------------------------------------------------------------------
+def test_a_spool_gives_its_pieces_again_to_several_readers_in_turn():
+    with Spool() as spool:
+        for n in range(50):
+            spool.append(bytes([n]) * (n * 10_000))
+        readers = [spool.pieces(), spool.pieces()]
+        next(readers[1])
+        for n in range(49):
+            assert next(readers[0]) == bytes([n]) * (n * 10_000)
+            assert next(readers[1]) == bytes([n + 1]) * ((n + 1) * 10_000)
+        spool.append(b"last")
+        assert [len(piece) for piece in readers[0]] == [490_000, 4]
+
+
+def test_a_spool_that_is_large_is_a_file_without_a_name(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with Spool() as spool:
+        for _ in range(8):
+            spool.append(b"x" * 1024**2)
+        assert spool._file._rolled
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_while_results_are_kept_is_an_error_of_aggregate_alone(monkeypatch):
+    def full(spool, piece):
+        raise evalcell.OutputError("A temporary file cannot be written: No space left on device.")
+
+    monkeypatch.setattr(Spool, "append", full)
+    found, error = aggregated(ECHO + "def aggregate(results):\n    return 1\n")
+    assert (found, error["kind"]) == ({}, "infrastructure")
+    assert "No space left" in error["message"]
+
+
+def test_rows_to_fit_on_are_waited_for(monkeypatch):
+    monkeypatch.setattr(fitting, "_PATIENCE_SECONDS", 0.0)
+    rows = [Row(0, 1, b"{}"), None, None, Row(1, 2, b"[1]"), None, Row(2, 3, b"{}")]
+    told = []
+    with fitting.FirstRows() as first:
+        every = first.take(iter(rows), 2, told.append)
+        assert first.count == 2
+        assert [row for chunk in first.chunks() for row in chunk] == [rows[0], rows[3]]
+        assert [row for row in every if row is not None] == [rows[0], rows[3], rows[5]]
+    assert told == [1, 1, 1, 2]
+
+
+def test_the_memory_of_the_parent_does_not_grow_with_what_is_kept(tmp_path):
+    """Rows to fit on and results to aggregate weigh 90 MB here; the parent keeps them in files."""
+    program = """
+import resource, sys, evalcell
+source = "def fit(rows): pass\\ndef evaluate(output): return {'score': 1, 'k': output[:500_000]}\\ndef aggregate(results): return len(results)\\n"
+rows = ({"output": "x" * 1_000_000} for _ in range(int(sys.argv[1])))
+run = evalcell.run(evalcell.Evaluator.from_source(source), rows, isolation="evaluator", workers=1)
+assert run.wait()["aggregates"] == {"evaluator": int(sys.argv[1])}, run.summary()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 2**10))
+"""
+    peaks = [
+        float(
+            subprocess.check_output([sys.executable, "-c", program, str(count)], cwd=tmp_path, text=True, timeout=120)
+        )
+        for count in (5, 60)
+    ]
+    assert peaks[1] < peaks[0] + 40, peaks
