@@ -98,14 +98,15 @@ class Watched(Guest):
         super().renew()
 
     def remember(self) -> None:
-        where = self._memory.where()
+        self._memory.bytes()  # which looks whether it has grown
+        where = self._memory.where
         self.copy = ctypes.string_at(where.start, where.size) if where else b""
         super().remember()
 
     @property
     def as_remembered(self) -> bool:
         """Reads all of the memory without a trace: a page of zeros that is read counts as a copy from then on."""
-        where, taken = self._memory.where(), self._snapshot
+        where, taken = self._memory.where, self._snapshot
         assert where is not None
         assert taken is not None
         before = set(snapshot._pages(taken._pagemap.written(where)))
