@@ -109,6 +109,7 @@ class Guest:
         self._instance: Instance | None = None
         self._exports: dict[str, Export] = {}
         self._call = _Call("load_seconds")
+        self._fault: BaseException | None = None
         self._seed_of: Callable[[bytes], int] = len
         # Escaping makes a byte of output six bytes of JSON at worst.
         printed = 6 * (limits.stdout_bytes + limits.stderr_bytes)
@@ -264,6 +265,13 @@ class Guest:
 
     def _tick(self) -> bool:
         """Whether guest code may go on. Called from within it, every few milliseconds."""
+        try:
+            return self._in_time()
+        except BaseException as error:  # noqa: BLE001 - nothing may cross wasmtime's frames; `_ended` raises it
+            self._fault = error
+            return False
+
+    def _in_time(self) -> bool:
         self._look()
         call, now = self._call, time.perf_counter()
         if now - call.began + self._world.slept_ns / 1e9 > self._seconds[call.limit]:
@@ -282,6 +290,9 @@ class Guest:
     def _ended(self, error: WasmtimeError) -> Exceeded | Crashed:
         usage, limit = self.usage(), self._call.limit
         self.close()
+        if self._fault is not None:
+            fault, self._fault = self._fault, None
+            raise fault
         return outcome_of_trap(error, self._world.denial, limit, self._seconds[limit], usage)
 
     def _export(self, name: str) -> Export:
@@ -309,15 +320,8 @@ def _tick_callback(may_go_on: Callable[[], bool]) -> Any:
 
     def ticked(_context: object, _data: object, ticks: Any, kind: Any) -> int:
         ticks[0], kind[0] = 1, _CONTINUE
-        try:
-            if may_go_on():
-                return 0
-        except BaseException as error:  # noqa: BLE001 - nothing may cross wasmtime's frames, and no doubt lets it run
-            return _new_error(f"the deadline could not be looked at: {error!r}")
-        return _new_error(TIME)
+        if may_go_on():
+            return 0
+        return ctypes.cast(_ffi.wasmtime_error_new(TIME.encode()), ctypes.c_void_p).value or 0
 
     return _TICK(ticked)
-
-
-def _new_error(message: str) -> int:
-    return ctypes.cast(_ffi.wasmtime_error_new(message.encode()), ctypes.c_void_p).value or 0

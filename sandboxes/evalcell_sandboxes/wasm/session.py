@@ -100,22 +100,27 @@ class WasmSession(Session):
     def _run_some(self, waiting: deque[Raw]) -> Iterator[Outcome]:
         """Runs rows in one call, and takes those that got an outcome: one row if each has its own state, else many."""
         count = 1 if self._fresh_rows else min(len(waiting), _ROWS_A_CALL)
-        rows = [waiting[n].replace(b"\n", b" ") for n in range(count)]  # between rows a line feed, and in none
-        answered = self._guest.run(rows, self._seed)
-        outcomes = self._read_all(answered)
-        if len(outcomes) > count or not (outcomes or answered.ended):
-            usage = self._guest.usage() if self._fresh_rows else Usage()  # of many rows, nobody knows whose it is
-            outcomes = [Invalid(message="the code made up reports of its own", usage=usage)] * count
-            self._guest.close()
-        elif answered.ended is not None:
-            kept = outcomes[:-1] if answered.ended_after_the_last else outcomes
-            outcomes = [*kept, answered.ended]
-        if self._fresh_rows:
-            # Before the outcome goes out: whoever takes it may never come back to this generator.
-            self._guest.restore()
+        try:
+            # Between rows there is a line feed, and in none of them.
+            outcomes = self._outcomes([waiting[n].replace(b"\n", b" ") for n in range(count)])
+        finally:
+            if self._fresh_rows:  # before the outcome goes out: whoever takes it may never come back to this generator
+                self._guest.restore()
         for outcome in outcomes:
             waiting.popleft()
             yield outcome
+
+    def _outcomes(self, rows: list[bytes]) -> list[Outcome]:
+        """What came of the first rows, at least of one."""
+        answered = self._guest.run(rows, self._seed)
+        outcomes = self._read_all(answered)
+        if len(outcomes) > len(rows) or not (outcomes or answered.ended):
+            usage = self._guest.usage() if self._fresh_rows else Usage()  # of many rows, nobody knows whose it is
+            self._guest.close()
+            return [Invalid(message="the code made up reports of its own", usage=usage)] * len(rows)
+        if answered.ended is not None:
+            return [*(outcomes[:-1] if answered.ended_after_the_last else outcomes), answered.ended]
+        return outcomes
 
     def _seed(self, row: bytes) -> int:
         """What randomness in a row comes from. The guest reckons the same for `random`, when it is asked for any."""

@@ -1,5 +1,6 @@
 """Keeps what a row writes close together: the fewer pages it writes to, the faster its memory is put back."""
 
+import builtins
 import contextlib
 import gc
 import importlib.util
@@ -20,13 +21,15 @@ _collect, _freeze, _decompress = gc.collect, gc.freeze, zlib.decompress
 def import_tightly(*names: str) -> None:
     """Imports our own modules, each after those that it imports, so that they lie side by side.
 
-    They are compiled first, because what the compiler throws away would leave gaps between what stays.
+    They are compiled first, because what the compiler throws away would leave gaps between what stays. And they have
+    built-ins of their own: user code may patch `len` in `builtins`, and still be reported on.
     """
     specs = [importlib.util.find_spec(name) for name in names]
     codes = [marshal.dumps(spec.loader.get_code(spec.name)) for spec in specs]
     fill_gaps()
     for spec, code in zip(specs, codes, strict=True):
         module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        module.__dict__["__builtins__"] = dict(vars(builtins))
         exec(marshal.loads(code), module.__dict__)
 
 
