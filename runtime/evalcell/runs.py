@@ -357,7 +357,7 @@ def _end(stack: ExitStack, error: BaseException | None) -> None:
 
 def _failures(piece: Finished, wanted: int) -> list[Record]:
     """The first failed records, to show why."""
-    if wanted <= 0:
+    if wanted <= 0 or not piece.tally.failures:
         return []
     decoded = (records.decode(lines.partition(b"\n")[0]) for lines in piece.rows if b'"status":"failed"' in lines)
     return list(islice((record for record in decoded if record.status == "failed"), wanted))

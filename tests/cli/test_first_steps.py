@@ -188,7 +188,9 @@ def test_doctor_notices_a_wall_that_does_not_hold(monkeypatch):
             Row(n, None, json.dumps({"attempt": attempt, "file": file, "port": port}).encode())
             for n, attempt in enumerate(doctor.ATTEMPTS)
         ]
-        found = [decode(lines) for lines in RowWork(plan).run(session, rows)]
+        work = RowWork(plan)
+        list(work.run(session, rows))
+        found = [decode(lines) for lines in work.take().rows]
         deadline = time.monotonic() + 5
         while not hits() and time.monotonic() < deadline:
             time.sleep(0.01)

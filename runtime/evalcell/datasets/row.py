@@ -10,7 +10,7 @@ MOST_BYTES = 64 * 1024**2
 MOST_TEXT = f"{MOST_BYTES // 1024**2} MiB"
 
 
-class Row(Struct, frozen=True, gc=False):
+class Row(Struct, frozen=True, gc=False, array_like=True):
     """One row: its index among the rows, the line it began on (None where there are no lines), and its JSON text.
 
     `problem` says why there is no text, where reading the dataset already told; the row then fails alone.

@@ -43,21 +43,20 @@ class Batch:
         return self._given == len(self.rows)
 
     def fill(self, position: int, done: Done) -> None:
-        for offset, lines in enumerate(done.rows):
-            self.lines[position + offset] = lines
-            self.held_bytes += len(lines)
+        self.lines[position : position + len(done.rows)] = done.rows
         self._results.update(enumerate(done.results, position))
-        self.held_bytes += sum(map(len, done.results))
+        self.held_bytes += sum(map(len, done.rows)) + sum(map(len, done.results))
         self._tally.merge(done.tally)
         self._malformed += done.malformed
 
     def take(self) -> Finished | None:
         """What has come back since the last time, as far as no row before it is missing; None where nothing has."""
-        ready = list(takewhile(lambda lines: lines is not None, self.lines[self._given :]))
-        if not ready:
+        rows = [lines for lines in takewhile(lambda lines: lines is not None, self.lines[self._given :]) if lines]
+        if not rows:
             return None
-        rows = [lines for lines in ready if lines is not None]
-        results = [self._results.pop(row, b"") for row in range(self._given, self._given + len(rows))]
+        results = (
+            [self._results.pop(row) for row in range(self._given, self._given + len(rows))] if self._results else []
+        )
         self._given += len(rows)
         self.held_bytes -= sum(map(len, rows)) + sum(map(len, results))
         finished = Finished(rows, self._tally, self._malformed, results)

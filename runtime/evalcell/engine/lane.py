@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from evalcell.engine.hooks import Aggregating, Fitting
 
 _FLUSH_SECONDS = 0.2
-_FLUSH_BYTES = 1024**2
 
 
 class Lane:
@@ -140,12 +139,8 @@ class Lane:
     def _run(self, message: Work) -> None:
         assert self._session is not None
         assert self._work is not None
-        size = 0
-        for lines in self._work.run(self._session, message.rows):
-            size += len(lines)
-            if size > _FLUSH_BYTES:
-                self.flush()
-                size = 0
+        for _ in self._work.run(self._session, message.rows):
+            self.flush()
         self.flush()
 
     def flush(self) -> None:

@@ -14,7 +14,7 @@ from evalcell.tally import Tally
 from evalcell_sandboxes import Crashed, Description, Exceeded, Limits, Outcome, SyntaxProblem
 
 _LENGTH: Final = struct.Struct("!I")
-_CHUNK_BYTES = 1024**2
+_CHUNK_BYTES = 256 * 1024
 
 NOTHING: Final = b"null"
 """Stands for a value that the other side has no use for."""
@@ -145,17 +145,19 @@ class Frames:
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
+        # Kept, because a new one for each call would be mapped, and unmapped from under every thread, by the kernel.
+        self._chunk = memoryview(bytearray(_CHUNK_BYTES))
         self._pending = bytearray()
 
     def receive(self) -> list[bytes] | None:
         """Waits for bytes and gives the messages they complete, maybe none; None when the other side is gone."""
         try:
-            chunk = self._connection.recv(_CHUNK_BYTES)
+            size = self._connection.recv_into(self._chunk)
         except ConnectionError:
             return None
-        if not chunk:
+        if not size:
             return None
-        self._pending += chunk
+        self._pending += self._chunk[:size]
         bodies = []
         while len(self._pending) >= _LENGTH.size:
             (size,) = _LENGTH.unpack_from(self._pending)

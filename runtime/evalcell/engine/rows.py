@@ -22,6 +22,8 @@ from evalcell_sandboxes.outcome import Failure
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _value = msgspec.json.Decoder().decode
 _BOUND_BYTES = 8 * 1024**2
+_MOST_DONE_BYTES = 1024**2
+_NO_SCORE = Score()
 _text_or_integer = msgspec.json.Decoder(str | int).decode
 
 
@@ -46,32 +48,37 @@ class RowWork:
         self.tally = Tally()
         self._new_scores: dict[str, list[float]] = {}
         self._done: list[bytes] = []
+        self._done_bytes = 0
         self._malformed: list[str] = []
         self._results: list[bytes] = []
         self._results_of_row: list[bytes] = []
         self._accounting = threading.Lock()
 
-    def run(self, session: Session, rows: Sequence[Row]) -> Iterator[bytes]:
-        """For each row its record lines, as soon as they are known. `take` gives them too, with what they add up to."""
+    def run(self, session: Session, rows: Sequence[Row]) -> Iterator[None]:
+        """Takes rows to record lines, which `take` gives, also meanwhile. Pauses when there is much to take."""
         for some in self._bound(rows):
             outcomes = session.run([item.arguments for item in some if item.error is None])
             for item in some:
                 outcome = next(outcomes) if item.error is None else None
                 with self._accounting:
-                    lines = self._finished(item, outcome)
-                    self.tally.rows += 1
-                    self._done.append(lines)
-                    if self._plan.aggregates:
-                        self._results.append(self._take_results())
-                    if item.malformed is not None:
-                        self._malformed.append(item.malformed)
-                yield lines
+                    self._done_bytes += self._finish(item, outcome)
+                if self._done_bytes > _MOST_DONE_BYTES:
+                    yield
 
-    def _finished(self, item: Ready, outcome: Outcome | None) -> bytes:
-        if item.error is not None:
-            return self.failed(item.row, item.id, item.error)
-        assert outcome is not None
-        return self._scored(item, outcome)
+    def _finish(self, item: Ready, outcome: Outcome | None) -> int:
+        """Makes the record lines of a row, and says how large they are."""
+        if outcome is not None:
+            lines = self._scored(item, outcome)
+        else:
+            assert item.error is not None
+            lines = self.failed(item.row, item.id, item.error)
+        self.tally.rows += 1
+        self._done.append(lines)
+        if self._plan.aggregates:
+            self._results.append(self._take_results())
+        if item.malformed is not None:
+            self._malformed.append(item.malformed)
+        return len(lines)
 
     def _bound(self, rows: Sequence[Row]) -> Iterator[list[Ready]]:
         """Rows with their arguments, as many at a time as weigh little: bindings may repeat a row many times over."""
@@ -99,7 +106,7 @@ class RowWork:
             if not self._done:
                 return None
             done = Done(self._done, self.take_tally(), self._malformed, self._results)
-            self._done, self._malformed, self._results = [], [], []
+            self._done, self._malformed, self._results, self._done_bytes = [], [], [], 0
             return done
 
     def _take_results(self) -> bytes:
@@ -142,15 +149,18 @@ class RowWork:
         """The record of a row without a score."""
         failures, name = self.tally.failures, _failure_name(error)
         failures[name] = failures.get(name, 0) + 1
-        return records.encode(self._record(row, identity, Score(), outcome, "failed", error)) + b"\n"
+        return records.encode(self._record(row, identity, _NO_SCORE, outcome, "failed", error)) + b"\n"
 
     def _scored(self, item: Ready, outcome: Outcome) -> bytes:
         if not isinstance(outcome, Returned):
             return self.failed(item.row, item.id, _error_of(outcome), outcome)
         try:
-            scores = scores_of(_decoded(outcome.value), self._plan.output, self._plan.evaluator)
+            scores = scores_of(_value(outcome.value), self._plan.output, self._plan.evaluator)
         except InvalidResult as invalid:
             return self.failed(item.row, item.id, Error("invalid_result", str(invalid)), outcome)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            why = f"what came back cannot be read: {error}"
+            return self.failed(item.row, item.id, Error("invalid_result", why), outcome)
         lines = self._line(item, outcome, scores[0])
         if len(scores) > 1:
             silent = msgspec.structs.replace(outcome, stdout="", stderr="")  # prints are the row's, and stand once
@@ -206,13 +216,6 @@ class RowWork:
             outcome.stderr if outcome else "",
             outcome.usage if outcome else None,
         )
-
-
-def _decoded(value: bytes) -> object:
-    try:
-        return _value(value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidResult(f"what came back cannot be read: {error}") from None
 
 
 def _error_of(outcome: Failure) -> Error:

@@ -1,7 +1,6 @@
 """Runs a program in instances of the guest, under deadlines, and decodes what comes back as hostile bytes."""
 
 import json
-from collections import deque
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Literal
@@ -59,6 +58,7 @@ class WasmSession(Session):
         self._limits = confinement.limits
         self._plain_bytes = min(confinement.limits.result_bytes, MOST_LEVELS)
         self._fresh_rows = confinement.isolation is Isolation.ROW
+        self._rows_a_call = 1 if self._fresh_rows else _ROWS_A_CALL
         self._seed_number = confinement.seed
         self._seed_key = confinement.seed.to_bytes(8, "big")
         self._fitted_on: bytes | None = None
@@ -79,14 +79,12 @@ class WasmSession(Session):
         return self._renew()
 
     def run(self, rows: Sequence[Raw]) -> Iterator[Outcome]:
-        waiting = deque(rows)
-        while waiting:
+        done = 0
+        while done < len(rows):
             ready = self._ready()
-            if isinstance(ready, Returned):
-                yield from self._run_some(waiting)
-            else:
-                waiting.popleft()
-                yield ready
+            outcomes = self._run_some(rows[done : done + self._rows_a_call]) if isinstance(ready, Returned) else [ready]
+            done += len(outcomes)
+            yield from outcomes
 
     def aggregate(self, results: Raw) -> Outcome:
         ready = self._renew()
@@ -97,21 +95,15 @@ class WasmSession(Session):
             self._guest.close()
         return outcome
 
-    def _run_some(self, waiting: deque[Raw]) -> Iterator[Outcome]:
-        """Runs rows in one call, and takes those that got an outcome: one row if each has its own state, else many."""
-        count = 1 if self._fresh_rows else min(len(waiting), _ROWS_A_CALL)
+    def _run_some(self, rows: Sequence[Raw]) -> list[Outcome]:
+        """Runs rows in one call, and gives the outcomes of those that got one, at least of the first."""
         try:
-            # Between rows there is a line feed, and in none of them.
-            outcomes = self._outcomes([waiting[n].replace(b"\n", b" ") for n in range(count)])
+            return self._outcomes([row.replace(b"\n", b" ") for row in rows])  # a line feed is what is between rows
         finally:
-            if self._fresh_rows:  # before the outcome goes out: whoever takes it may never come back to this generator
+            if self._fresh_rows:  # before the outcome goes out: whoever takes it may never come back for another
                 self._guest.restore()
-        for outcome in outcomes:
-            waiting.popleft()
-            yield outcome
 
     def _outcomes(self, rows: list[bytes]) -> list[Outcome]:
-        """What came of the first rows, at least of one."""
         answered = self._guest.run(rows, self._seed)
         outcomes = self._read_all(answered)
         if len(outcomes) > len(rows) or not (outcomes or answered.ended):
