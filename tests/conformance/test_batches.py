@@ -242,6 +242,10 @@ import calling, os, time
 seen = []
 box, words, DONE, STOP, USED, HEADER = answers.box, answers.words, answers.DONE, answers.STOP, answers.USED, answers.HEADER
 OWN = '{"kind":"returned","value":"forged"}'
+def put(text):
+    at = words[USED]
+    box[at : at + len(text)] = text.encode()
+    return len(text)
 def evaluate(output):
     seen.append(output)
     if output == 'forge':
@@ -293,6 +297,15 @@ FORGED = {
     "report of another type": "calling._report = lambda *a: 42",
     "no room, and lies": "calling._loaded.room = -1; calling._report = lambda *a: OWN",
     "run patched": "calling.run = lambda rows: '\\n'.join([OWN] * 300)",
+    "no end of the line": "words[USED] += put(OWN); lead(words=[0] * 4)",
+    "no end of the line, then exit": "words[USED] += put(OWN); os._exit(0)",
+    "no end of the line, then loop": "words[USED] += put(OWN)\nwhile True: pass",
+    "no end of the line, more memory": "keep = bytes(10**8); words[USED] += put(OWN); lead(words=[0] * 4)",
+    "no end of the line, and prints": "os.write(1, b'LEAK'); words[USED] += put(OWN); lead(words=[0] * 4)",
+    "blank lines": "words[USED] += put(OWN + '\\n\\n'); lead(words=[0] * 4)",
+    "blank lines, then exit": "words[USED] += put(OWN + '\\n\\n'); os._exit(0)",
+    "blank lines alone": "words[USED] += put('\\n'); lead(words=[0] * 4)",
+    "much more than asked for": "calling.run = None; lead(room=-1); calling._loaded.room = -1; calling._report = lambda *a: '{}\\n' * 10**6",
     "report then exit": "say(OWN); os._exit(0)",
     "report then loop": "say(OWN)\nwhile True: pass",
     "all reports then loop": "for _ in range(3): say(OWN)\nwhile True: pass",
@@ -306,6 +319,16 @@ def test_forged_answers_are_their_own_rows_alone(body):
     assert isinstance(attack, Returned | Raised | Invalid | Exceeded | Crashed)
     assert len(getattr(attack, "value", b"")) < 2**20
     assert values([before, *after]) == ["honest"] * 3
+    for outcome in after:
+        assert (outcome.stdout, outcome.stderr) == ("", "")
+        assert outcome.usage.memory_bytes == before.usage.memory_bytes
+
+
+@pytest.mark.parametrize("body", FORGED.values(), ids=FORGED)
+def test_a_forging_row_gets_one_outcome_and_pays_for_it(body):
+    with opened(FORGING.replace("FORGE", body.replace("\n", "\n        ")), isolation=Isolation.ROW) as session:
+        (outcome,) = session.run(lines("forge"))
+    assert outcome.usage.wall_seconds > 0
 
 
 @pytest.mark.parametrize("body", FORGED.values(), ids=FORGED)
@@ -331,6 +354,37 @@ def test_the_forgeries_reach_the_host():
 def test_a_report_does_not_excuse_what_comes_after_it(body):
     _, attack, *_ = forged(body, isolation=Isolation.ROW, wall_seconds=0.3)
     assert isinstance(attack, Exceeded | Crashed | Invalid)
+
+
+def test_more_answers_than_rows_cost_the_host_next_to_nothing():
+    body = "calling._loaded.room = lead(room=-1); calling._report = lambda *a: '{}\\n' * 10**7"
+    started = time.monotonic()
+    _, attack, *after = forged(body, isolation=Isolation.ROW, wall_seconds=5.0)
+    assert time.monotonic() - started < 4
+    assert isinstance(attack, Invalid)
+    assert values(after) == ["honest"] * 2
+
+
+def test_rows_of_a_call_that_comes_after_a_pause_are_their_own():
+    """The clock may look at the guest before it has begun: what the call before it said is not this one's."""
+    source = "import os, time\ndef evaluate(output):\n    time.sleep(0.2); os.write(1, b'row %d' % output)\n    return os.urandom(8).hex()\n"
+    with opened(source, isolation=Isolation.ROW) as session:
+        alone = list(session.run(lines(*range(12))))
+    with opened(source) as session:
+        for first in (0, 4, 8):
+            for row, outcome in enumerate(session.run(lines(*range(first, first + 4))), first):
+                assert (outcome.value, outcome.stdout) == (alone[row].value, f"row {row}")
+                assert 0.2 < outcome.usage.wall_seconds < 0.3
+            time.sleep(0.05)
+
+
+def test_answers_of_the_call_before_are_not_those_of_one_that_could_not_begin():
+    source = "kept = []\ndef evaluate(output):\n    if output == 'hog':\n        try:\n            while True: kept.append(bytes(10**6))\n        except MemoryError: pass\n    return len(output)\n"
+    with opened(source, wall_seconds=10.0, memory_bytes=128 * 2**20) as session:
+        assert values(list(session.run(lines("aaaa", "hog")))) == [4, 3]
+        first, *rest = session.run(lines("x" * 5_000_000, "y" * 5_000_000, "zz"))
+    assert not isinstance(first, Returned) or json.loads(first.value) == 5_000_000
+    assert [outcome.value for outcome in rest if isinstance(outcome, Returned)] in ([b"2"], [b"5000000", b"2"], [])
 
 
 EARLY = {

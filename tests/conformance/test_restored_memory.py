@@ -27,7 +27,7 @@ from evalcell_sandboxes import (
     Session,
     sandbox,
 )
-from evalcell_sandboxes.wasm import snapshot
+from evalcell_sandboxes.wasm import memory, snapshot
 from evalcell_sandboxes.wasm.guests import Guest
 from evalcell_sandboxes.wasm.memory import LinearMemory
 from evalcell_sandboxes.wasm.snapshot import Snapshot
@@ -106,6 +106,7 @@ class Watched(Guest):
     @property
     def as_remembered(self) -> bool:
         """Reads all of the memory without a trace: a page of zeros that is read counts as a copy from then on."""
+        self._memory.bytes()
         where, taken = self._memory.where, self._snapshot
         assert where is not None
         assert taken is not None
@@ -392,6 +393,24 @@ def without(request, monkeypatch) -> str:
     else:
         monkeypatch.setattr(LinearMemory, "find", lambda self, pointer, mark: None)
     return request.param
+
+
+def test_where_the_kernel_does_not_let_us_look_no_memory_is_taken_for_whole(monkeypatch):
+    """A filter of system calls may refuse what tells whether the memory has grown."""
+    monkeypatch.setattr(memory._Reader, "read", lambda self, address, size: b"")
+    with opened("kept = []\ndef evaluate(output):\n    kept.append(bytes(50 * 2**20))\n    return len(kept)\n") as (
+        session,
+        guest,
+    ):
+        assert [json.loads(run_one(session, row).value) for row in range(4)] == [1] * 4
+        assert guest._snapshot is None
+
+
+def test_without_a_list_of_mappings_every_row_gets_an_instance_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "_MAPS", tmp_path / "missing")
+    with opened("seen = []\ndef evaluate(output):\n    seen.append(1)\n    return len(seen)\n") as (session, guest):
+        assert [json.loads(run_one(session, row).value) for row in range(3)] == [1] * 3
+        assert guest._snapshot is None
 
 
 def outcomes(source: str, *outputs: Any, isolation: str = "row", **limits: Any) -> list[Outcome]:

@@ -31,6 +31,10 @@ class Answers:
         ctypes.memset(address, 0, _MARK_BYTES)
         return cls(address)
 
+    def reset(self) -> None:
+        """Forgets the last call: until the guest begins, its answers would pass for this one's."""
+        self._done.value = self._stop.value = self._used.value = 0
+
     def done(self) -> int:
         """How many rows of the call are done."""
         return self._done.value
@@ -40,5 +44,6 @@ class Answers:
         self._stop.value = 1
 
     def text(self) -> bytes:
-        """The reports of the rows that are done, each ended by a line feed."""
-        return ctypes.string_at(self._contents, min(max(self._used.value - _HEADER, 0), SIZE - _HEADER))
+        """The reports of the rows that are done, each ended by a line feed. What no line feed ends is none."""
+        text = ctypes.string_at(self._contents, min(max(self._used.value - _HEADER, 0), SIZE - _HEADER))
+        return text[: text.rfind(b"\n") + 1]

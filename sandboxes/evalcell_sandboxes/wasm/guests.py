@@ -32,6 +32,8 @@ _CODE_BYTES = 1024**2
 _MESSAGE_BYTES = 256 * 1024
 _CALL_SECONDS = 0.1
 """How long a call goes on to further rows."""
+_START_SECONDS = 60.0
+"""How long a new instance may take before it has run anything of the program's: that is the machinery's time."""
 _CONTINUE = 0
 
 Output = tuple[bytes, bytes]
@@ -97,6 +99,7 @@ class Guest:
         self._component = component
         self._limits = limits
         self._seconds = {name: getattr(limits, name) for name in limits.__struct_fields__ if name.endswith("_seconds")}
+        self._seconds["start_seconds"] = _START_SECONDS
         self._world = World(clock_start_ns, limits.stdout_bytes, limits.stderr_bytes, self._may_sleep, self._look)
         self._linker: Linker = link(engine, component, self._world)
         self._indexes = {name: component.get_export_index(name) for name in _EXPORTS}
@@ -143,7 +146,7 @@ class Guest:
         store.set_limits(memory_size=self._limits.memory_bytes)
         store.set_epoch_deadline(1)
         _ffi.wasmtime_store_epoch_deadline_callback(store.ptr(), self._on_tick, None, _NO_FINALIZER)
-        self._begin(_Call("load_seconds"), int)
+        self._begin(_Call("start_seconds"), int)
         self._world.reset()
         try:
             self._instance = self._linker.instantiate(store, self._component)
@@ -152,6 +155,7 @@ class Guest:
         except WasmtimeError as error:
             self._store = None
             store.close()
+            self._raise_fault()
             raise SandboxFault(f"wasmtime could not make an instance of the guest: {error}") from error
 
     def remember(self) -> None:
@@ -170,7 +174,9 @@ class Guest:
             self.close()
 
     def _put_back(self) -> bool:
-        if self._snapshot is None or self._memory.where != self._snapshot.where or not self._world.rewind():
+        if self._snapshot is None or not self._world.rewind():
+            return False
+        if self._memory.bytes() != self._snapshot.where.size:
             return False
         try:
             self._snapshot.put_back(faulted=self._faulted)
@@ -199,6 +205,8 @@ class Guest:
         self._seed_of = seed_of
         self._begin(call, lambda: seed_of(rows[0]))
         faults = snapshot.faults() if self._snapshot is not None else 0
+        if self._answers is not None:
+            self._answers.reset()
         try:
             rest = self._export("run")(b"\n".join(rows))
         except WasmtimeError as error:
@@ -208,7 +216,7 @@ class Guest:
             return Answered(text, call.usages, call.outputs, self._ended(error), text.count(b"\n") >= last)
         if self._snapshot is not None:
             self._faulted = self._faulted or snapshot.faults() != faults
-        text = self._answered() + (rest + b"\n" if rest else b"")
+        text = self._answered() + (rest[: self.most_report_bytes + 1] + b"\n" if rest else b"")
         if (count := text.count(b"\n")) <= len(rows):  # else they are made up, by the one whose time it still is
             self._pass_to(count)
         return Answered(text, call.usages, call.outputs)
@@ -290,10 +298,14 @@ class Guest:
     def _ended(self, error: WasmtimeError) -> Exceeded | Crashed:
         usage, limit = self.usage(), self._call.limit
         self.close()
-        if self._fault is not None:
-            fault, self._fault = self._fault, None
-            raise fault
+        self._raise_fault()
         return outcome_of_trap(error, self._world.denial, limit, self._seconds[limit], usage)
+
+    def _raise_fault(self) -> None:
+        """Raises what went wrong in a tick, if that is what ended the call."""
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            raise fault
 
     def _export(self, name: str) -> Export:
         if (known := self._exports.get(name)) is not None:

@@ -115,6 +115,8 @@ class World:
         if self._handles != handles or self._most_handles > len(handles) + 1:
             return False
         self._elapsed_ns, self._next_handle, self._most_handles = elapsed_ns, next_handle, len(handles)
+        if self.wrote:
+            self.take_output()
         return True
 
     def take_output(self) -> tuple[bytes, bytes]:

@@ -15,6 +15,8 @@ from pathlib import Path
 from evalcell_sandboxes.wasm.pagemap import Range
 
 _GUARD_BYTES = 1 << 31
+_POINTER_BYTES = 4
+_MOST_READ_BYTES = 64
 _MAPS = Path("/proc/self/maps")
 _MAPPING = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) ", re.MULTILINE)
 
@@ -26,15 +28,16 @@ class LinearMemory:
         self.where: Range | None = None
         """Where the memory was when it was last looked at."""
         self._initial_bytes = 0
-        self._probe = _ReadProbe() if sys.platform == "linux" else None
+        self._reader = _Reader.here()
 
     def find(self, pointer: int, mark: bytes) -> int | None:
         """Looks for the memory in which the pointer, itself in it, leads to the mark. Gives the mark's address here."""
-        if self._probe is None:
+        if self._reader is None:
             return None
         for where in self._candidates():
-            address = _follow(where, pointer, len(mark))
-            if address is not None and ctypes.string_at(address, len(mark)) == mark:
+            target = int.from_bytes(self._reader.read(where.start + pointer, _POINTER_BYTES), "little")
+            address = where.start + target
+            if address + len(mark) <= where.end and self._reader.read(address, len(mark)) == mark:
                 self.where = where
                 self._initial_bytes = self._initial_bytes or where.size
                 return address
@@ -43,21 +46,25 @@ class LinearMemory:
 
     def bytes(self) -> int | None:
         """The size of the memory now; it may have grown."""
-        if self.where is not None and self._probe is not None and self._probe.readable(self.where.end):
+        if self.where is not None and self._reader is not None and self._reader.read(self.where.end, 1):
             self.where = next((found for found in _memories() if found.start == self.where.start), None)
         return None if self.where is None else self.where.size
 
     def _candidates(self) -> Iterator[Range]:
         """A new instance mostly lies where the one before it lay, and then all mappings need not be read."""
         last = self.where and Range(self.where.start, self._initial_bytes)
-        if last and self._probe is not None and self._probe.readable(last.start) and self._probe.readable(last.end - 1):
+        if last and self._reader is not None and self._reader.read(last.end - 1, 1):
             yield last
         yield from _memories()
 
 
 def _memories() -> Iterator[Range]:
     """Every instance's memory in this process, the latest mapping first."""
-    mappings = [(int(a, 16), int(b, 16), mode) for a, b, mode in _MAPPING.findall(_MAPS.read_bytes())]
+    try:
+        listed = _MAPS.read_bytes()
+    except OSError:
+        return
+    mappings = [(int(a, 16), int(b, 16), mode) for a, b, mode in _MAPPING.findall(listed)]
     for guard in range(len(mappings) - 1, 0, -1):
         start, end, mode = mappings[guard]
         if mode == b"---p" and end - start >= _GUARD_BYTES and mappings[guard - 1][1] == start:
@@ -67,28 +74,29 @@ def _memories() -> Iterator[Range]:
             yield Range(mappings[first][0], start - mappings[first][0])
 
 
-def _follow(where: Range, pointer: int, size: int) -> int | None:
-    """The address here of what the pointer in that memory leads to, if so many bytes of it lie in there too."""
-    if not 0 <= pointer <= where.size - 4:
-        return None
-    target = ctypes.c_uint32.from_address(where.start + pointer).value
-    return where.start + target if target + size <= where.size else None
-
-
 class _Span(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
 
 
-class _ReadProbe:
-    """Asks the kernel whether an address of this process can be read, without touching it."""
+class _Reader:
+    """Reads memory of this process through the kernel, which says where there is none instead of ending us."""
 
     def __init__(self) -> None:
         self._read = ctypes.CDLL(None, use_errno=True).process_vm_readv
-        self._buffer = ctypes.create_string_buffer(1)
+        self._buffer = ctypes.create_string_buffer(_MOST_READ_BYTES)
         self._here = _Span(ctypes.addressof(self._buffer), 1)
         self._there = _Span(0, 1)
         self._arguments = (os.getpid(), ctypes.byref(self._here), 1, ctypes.byref(self._there), 1, 0)
 
-    def readable(self, address: int) -> bool:
-        self._there.base = address
-        return bool(self._read(*self._arguments) == 1)
+    @classmethod
+    def here(cls) -> "_Reader | None":
+        """None where the kernel does not do it for us: then there seems to be no memory anywhere."""
+        if sys.platform != "linux":
+            return None
+        reader = cls()
+        return reader if reader.read(ctypes.addressof(reader._buffer), 1) else None
+
+    def read(self, address: int, size: int) -> bytes:
+        """What is there; nothing where not all of it can be read."""
+        self._there.base, self._there.size, self._here.size = address, size, size
+        return self._buffer.raw[:size] if self._read(*self._arguments) == size else b""

@@ -17,7 +17,7 @@ from evalcell_sandboxes.wasm.guests import Answered, Guest, Output, Report
 
 _ROWS_A_CALL = 256
 _MOST_FAILED_LOADS = 3
-_RESERVE_BYTES = 16 * 1024**2
+_RESERVE_BYTES = 32 * 1024**2
 """Memory that a loaded module leaves free: rows that use no more of it can be undone."""
 # The guest keeps to its limits, but hostile code can write the guest's reports: the host cuts them once more.
 _NAME_CHARACTERS = 200
@@ -105,11 +105,12 @@ class WasmSession(Session):
 
     def _outcomes(self, rows: list[bytes]) -> list[Outcome]:
         answered = self._guest.run(rows, self._seed)
-        outcomes = self._read_all(answered)
-        if len(outcomes) > len(rows) or not (outcomes or answered.ended):
+        count = answered.text.count(b"\n")
+        if count > len(rows) or not (count or answered.ended):
             usage = self._guest.usage() if self._fresh_rows else Usage()  # of many rows, nobody knows whose it is
             self._guest.close()
             return [Invalid(message="the code made up reports of its own", usage=usage)] * len(rows)
+        outcomes = self._read_all(answered, count)
         if answered.ended is not None:
             return [*(outcomes[:-1] if answered.ended_after_the_last else outcomes), answered.ended]
         return outcomes
@@ -173,11 +174,13 @@ class WasmSession(Session):
         answer = self._guest.call(export, *arguments, limit=limit, seed=self._seed_number)
         return self._read(answer, most) if isinstance(answer, Report) else answer
 
-    def _read_all(self, answered: Answered) -> list[Outcome]:
-        """Reads the reports of many rows, all at once where all are well-formed."""
+    def _read_all(self, answered: Answered, count: int) -> list[Outcome]:
+        """Reads the reports of many rows, each on a line: all at once where all are well-formed."""
         try:
             reports = _decode_reports(answered.text)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            reports = []
+        if len(reports) != count:
             reports = [self._decode(line) for line in answered.text.split(b"\n")[:-1]]
         missing = len(reports) - len(answered.usages)
         usages = answered.usages + [Usage()] * missing if missing > 0 else answered.usages

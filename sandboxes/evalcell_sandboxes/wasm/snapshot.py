@@ -4,9 +4,10 @@
 to the next lies in one of these places:
 
 - *linear memory*: put back here, byte for byte. CPython lives in it whole: objects, modules, caches, its C stack.
-- *globals and tables of the module*: the only global that code changes is the stack pointer, which every call that
-  returns leaves as it found it; tables are filled when the instance is made, and nothing in the image writes to them
-  later. A call that does not return, because it trapped, is the end of its instance.
+- *globals and tables of the module*: the only global that the interpreter changes is the stack pointer, which every
+  call that returns leaves as it found it (the adapter between two versions of WASI has three more, for calls that the
+  image does not make); tables are filled when the instance is made, and nothing in the image writes to them later. A
+  call that does not return, because it trapped, is the end of its instance.
 - *handles of the component model* and the *host's objects*: `host.World` counts every handle that it gives and gets
   back. A row that keeps one, or holds two at a time (which could leave the free list in another order), ends its
   instance. The clock, the randomness and the numbers of handles are rewound there.
@@ -48,7 +49,7 @@ _MADV_DONTNEED, _MADV_NOHUGEPAGE = 4, 15
 _MOST_IOVECS = 1024
 _GAP_BYTES = 4 * PAGE
 """Pages between two written ones that are saved with them, to have fewer mappings."""
-_FEW_PAGES = 256
+_ROWS_TO_BE_HOT = 3
 _MOST_HOT_PAGES = 2048
 _ROWS_A_LOOK = 4096
 """After so many rows everything is looked at: what has gone cold is forgotten, and the count of faults is checked."""
@@ -66,7 +67,7 @@ class Snapshot:
     def __init__(self, where: Range) -> None:
         self.where = where
         self._rows = 0
-        self._seen: set[int] = set()
+        self._streaks: dict[int, int] = {}
         with ExitStack() as given_up:
             self._pagemap = Pagemap()
             given_up.callback(self._pagemap.close)
@@ -96,12 +97,12 @@ class Snapshot:
             self._hot.copy_back()
 
     def _learn(self) -> None:
-        """Adds what was written to the hot pages; of many pages at a time, those that were written to before."""
+        """Pages that were written to in several rows on end become hot; what one row or another writes to does not."""
         new = self._newly_written()
         self._hot.copy_back()
         _throw_away(new)
-        wanted = new if len(new) <= _FEW_PAGES or not self._hot.pages else [page for page in new if page in self._seen]
-        self._seen.update(new)
+        self._streaks = {page: self._streaks.get(page, 0) + 1 for page in new}
+        wanted = [page for page, rows in self._streaks.items() if rows >= _ROWS_TO_BE_HOT]
         if wanted and len(self._hot.pages) + len(wanted) <= _MOST_HOT_PAGES:
             self._become_hot([*self._hot.pages, *wanted])
 
@@ -110,7 +111,7 @@ class Snapshot:
         new = self._newly_written()
         if new and not faulted:
             raise SandboxFault("Memory was written to without a page fault: rows may have seen each other's state.")
-        self._seen.clear()
+        self._streaks.clear()
         _throw_away([*self._hot.pages, *new])
         self._become_hot([])
 
