@@ -305,7 +305,7 @@ FORGED = {
     "blank lines": "words[USED] += put(OWN + '\\n\\n'); lead(words=[0] * 4)",
     "blank lines, then exit": "words[USED] += put(OWN + '\\n\\n'); os._exit(0)",
     "blank lines alone": "words[USED] += put('\\n'); lead(words=[0] * 4)",
-    "much more than asked for": "calling.run = None; lead(room=-1); calling._loaded.room = -1; calling._report = lambda *a: '{}\\n' * 10**6",
+    "much more than asked for": "lead(room=-1); calling._encoded = lambda *a: '1}\\n' + '{}\\n' * 10**6 + '{'",
     "report then exit": "say(OWN); os._exit(0)",
     "report then loop": "say(OWN)\nwhile True: pass",
     "all reports then loop": "for _ in range(3): say(OWN)\nwhile True: pass",
@@ -357,7 +357,7 @@ def test_a_report_does_not_excuse_what_comes_after_it(body):
 
 
 def test_more_answers_than_rows_cost_the_host_next_to_nothing():
-    body = "calling._loaded.room = lead(room=-1); calling._report = lambda *a: '{}\\n' * 10**7"
+    body = "lead(room=-1); calling._encoded = lambda *a: '1}\\n' + '{}\\n' * 10**7 + '{'"
     started = time.monotonic()
     _, attack, *after = forged(body, isolation=Isolation.ROW, wall_seconds=5.0)
     assert time.monotonic() - started < 4
