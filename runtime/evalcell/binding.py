@@ -142,7 +142,7 @@ def _parameters(evaluate: Hook) -> tuple[Parameter, ...]:
     if evaluate.parameters is None:
         raise EvaluatorError(
             "signature",
-            f"evaluate (line {evaluate.line}) is assigned from an expression, so its parameters cannot be read. "
+            f"evaluate (line {evaluate.line}) is no function defined in this file, so its parameters cannot be read. "
             "Define it with `def evaluate(output, reference):`.",
         )
     return evaluate.parameters

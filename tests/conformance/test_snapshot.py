@@ -267,7 +267,8 @@ def test_hot_pages_in_more_pieces_than_one_call_takes_are_put_back():
     every_other = range(0, 2 * 2048, 2)
     assert len(every_other) > snapshot._MOST_IOVECS
     with snapshot_of(memory) as taken:
-        put_back_after_writing(taken, memory, *every_other)
+        for _ in range(snapshot._ROWS_TO_BE_HOT):
+            put_back_after_writing(taken, memory, *every_other)
         assert len(taken._hot.pages) == len(every_other)
         assert len(taken._hot._portions) == 2
         for _ in range(3):
@@ -303,6 +304,8 @@ def test_a_snapshot_that_can_learn_no_more_pages_is_closed_in_order(monkeypatch,
     memory = Memory(8)
     before = open_descriptors()
     taken = Snapshot(memory.where)
+    for _ in range(snapshot._ROWS_TO_BE_HOT - 1):
+        put_back_after_writing(taken, memory, 1, 2)
     memory.write(1, 2)
     with monkeypatch.context() as patch:
         patch.setattr(snapshot, failing, fail)

@@ -1,13 +1,26 @@
 """What only the WebAssembly wall has to prove: what it does with its instances, and with reports that code made up."""
 
+import json
 import time
+from pathlib import Path
 
 import pytest
 from forging import SAY, needs_the_box
 
-from evalcell_sandboxes import Confinement, Exceeded, Invalid, Limits, Outcome, Program, Returned, sandbox
+from evalcell_sandboxes import (
+    Confinement,
+    Exceeded,
+    Invalid,
+    Isolation,
+    Limits,
+    Outcome,
+    Program,
+    Returned,
+    sandbox,
+)
 from evalcell_sandboxes.nesting import MOST_LEVELS, too_deep
 from evalcell_sandboxes.stacks import start_with_plenty
+from evalcell_sandboxes.wasm import guests
 
 
 def run(source: str, *rows: bytes, **limits: float) -> list[Outcome]:
@@ -76,3 +89,52 @@ def test_a_row_that_made_up_reports_is_charged_for_its_time():
     _, outcome = run(source, b'{"output": 1}')
     assert isinstance(outcome, Invalid)
     assert outcome.usage.wall_seconds > 0.2
+
+
+def hooked(source: str, rows: list[bytes], isolation: Isolation = Isolation.ROW) -> tuple[Outcome, list[Outcome]]:
+    """What came of `fit` on the rows, and then of the rows."""
+    confinement = Confinement(isolation=isolation)
+    with sandbox("wasm").open(Program(source=source, filename="evaluator.py"), confinement) as session:
+        return session.fit(rows), list(session.run(rows))
+
+
+def test_a_row_that_cannot_be_read_is_left_out_of_fit_and_fails_alone():
+    source = "def fit(rows):\n    global seen\n    seen = len(rows)\ndef evaluate(output): return seen\n"
+    rows = [b'{"output":1}', b'{"output":' + b"9" * 5_000 + b"}", b'{"output":3}']
+    fitted, (first, unreadable, last) = hooked(source, rows)
+    assert isinstance(fitted, Returned)
+    assert isinstance(unreadable, Invalid)
+    assert [first.value, last.value] == [b"2", b"2"]
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+def test_fit_may_choose_which_function_evaluates(isolation):
+    source = "def fit(rows):\n    global evaluate\n    evaluate = lambda output: output + len(rows)\ndef evaluate(output): return 0\n"
+    _, (outcome,) = hooked(source, [b'{"output":41}'], isolation)
+    assert outcome.value == b"42"
+
+
+@pytest.mark.parametrize("fit", ["def fit(rows):\n    yield rows\n", "async def fit(rows):\n    yield rows\n"])
+def test_a_fit_of_which_nothing_was_executed_is_no_fit(fit):
+    fitted, _ = hooked(fit + "def evaluate(output): return 1\n", [b'{"output":1}'])
+    assert isinstance(fitted, Invalid)
+    assert "yield" in fitted.message
+
+
+@pytest.mark.parametrize("fit", ["class fit:\n    def __init__(self, rows): pass\n", "from json import dumps as fit\n"])
+def test_a_hook_need_not_be_a_function_to_be_found(fit):
+    described = sandbox("wasm").describe(fit + "def evaluate(output): return 1\n", Limits())
+    assert [hook.name for hook in described.hooks] == ["evaluate", "fit"]
+
+
+def test_the_rehearsal_that_warms_the_image_up_does_what_it_is_for():
+    source = (Path(guests.__file__).parent / "guest" / "rehearsal.py").read_text()
+    rows = [
+        json.dumps({"output": text, "reference": "the same words"}).encode()
+        for text in ("the same words", "print it", None)
+    ]
+    with sandbox("wasm").open(Program(source=source, filename="rehearsal.py"), Confinement()) as session:
+        same, printed, nothing = session.run(rows)
+    assert same.value == b"1.0"
+    assert "compared 8 GOOD" in printed.stdout
+    assert (nothing.exception, nothing.message) == ("ValueError", "there is no output")

@@ -129,9 +129,7 @@ class Guest:
 
     def close(self) -> None:
         """Throws the instance away, and with it everything that code inside has ever done."""
-        if self._snapshot is not None:
-            self._snapshot.close()
-            self._snapshot = None
+        self._forget()
         if self._store is not None:
             self._exports.clear()
             self._instance = None
@@ -162,10 +160,16 @@ class Guest:
         """Makes what the instance is now the state that `restore` goes back to, where that can be done."""
         if self._memory.bytes() is None or self._memory.where is None or not snapshot.works_here():
             return
+        self._forget()
         self._world.settle()
         try:
             self._snapshot = Snapshot(self._memory.where)
         except OSError:  # out of descriptors or mappings: every row gets an instance of its own
+            self._snapshot = None
+
+    def _forget(self) -> None:
+        if self._snapshot is not None:
+            self._snapshot.close()
             self._snapshot = None
 
     def restore(self) -> None:

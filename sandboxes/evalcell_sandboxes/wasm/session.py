@@ -75,7 +75,9 @@ class WasmSession(Session):
         return self._loaded
 
     def fit(self, rows: Sequence[Raw]) -> Outcome:
-        self._fitted_on = b"[" + b",".join(rows) + b"]"
+        self._fitted_on = b"\n".join(row.replace(b"\n", b" ") for row in rows)
+        if self._fresh_rows and self._guest.alive:  # where no row has left anything, there is nothing to load again
+            return self._checked(self._call_fit())
         return self._renew()
 
     def run(self, rows: Sequence[Raw]) -> Iterator[Outcome]:
@@ -87,7 +89,7 @@ class WasmSession(Session):
             yield from outcomes
 
     def aggregate(self, results: Raw) -> Outcome:
-        ready = self._renew()
+        ready = self._ready() if self._fresh_rows else self._renew()
         if not isinstance(ready, Returned):
             return ready
         outcome = self._call("hook", b"aggregate", results, limit="aggregate_seconds", most=self._limits.result_bytes)
@@ -132,7 +134,14 @@ class WasmSession(Session):
             return self._loaded
         ready = self._load()
         if self._fitted_on is not None and isinstance(ready, Returned):
-            ready = self._call("hook", b"fit", self._fitted_on, limit="fit_seconds")
+            ready = self._call_fit()
+        return self._checked(ready)
+
+    def _call_fit(self) -> Outcome:
+        return self._call("hook", b"fit", self._fitted_on or b"", limit="fit_seconds")
+
+    def _checked(self, ready: Outcome) -> Outcome:
+        """Makes a state that rows can start from the one that they do start from."""
         if isinstance(ready, Returned):
             self._failed_loads = 0
             self._remember()

@@ -2,6 +2,7 @@
 
 import base64
 import builtins
+import contextlib
 import importlib.util
 import inspect
 import json
@@ -24,6 +25,7 @@ _MOST_CODE_CHARACTERS = 1_000_000
 _scan = json.JSONDecoder().scan_once  # what `json.loads` comes down to, without what it does around it
 _encoded = results.encoded
 _Coroutine = types.CoroutineType
+_LAZY = (types.GeneratorType, types.AsyncGeneratorType)
 _LINE_FEED = 10
 _DONE, _STOP, _USED = answers.DONE, answers.STOP, answers.USED
 
@@ -121,10 +123,14 @@ def _load(source: str) -> str:
         code = compile(source, _loaded.filename, "exec", dont_inherit=True)
         _loaded.code = base64.b64encode(marshal.dumps(code)).decode()
     exec(code, module.__dict__)
-    _loaded.evaluate = module.evaluate
-    _loaded.positional = _positional_only(module.evaluate)
+    _take_evaluate(module)
     heap.settle(_loaded.reserve)
     return _quote(_loaded.code if len(_loaded.code) < _MOST_CODE_CHARACTERS else "")
+
+
+def _take_evaluate(module) -> None:
+    _loaded.evaluate = module.evaluate
+    _loaded.positional = _positional_only(module.evaluate)
 
 
 def _positional_only(function) -> tuple:
@@ -158,13 +164,26 @@ def _evaluate(arguments: str) -> str:
 
 def _call_hook(call: tuple) -> str:
     name, argument = call
-    result = getattr(sys.modules["evaluator"], name)(_loads(argument))
+    module = sys.modules["evaluator"]
+    result = getattr(module, name)(_loads(argument) if name != "fit" else _rows(argument))
     if type(result) is _Coroutine:
         result = waiting.finish(result)
-    if name == "fit":
-        heap.settle(_loaded.reserve)
-        return "null"
-    return _encoded(result, _loaded.result_bytes)
+    if type(result) in _LAZY:
+        raise results.Unusable(f"{name} has a yield in it, so nothing of it was executed. Return something instead")
+    if name != "fit":
+        return _encoded(result, _loaded.result_bytes)
+    _take_evaluate(module)
+    heap.settle(_loaded.reserve)
+    return "null"
+
+
+def _rows(text: str) -> list:
+    """The rows to fit on, a line each; one that cannot be read is left out, and fails when its turn comes."""
+    rows = []
+    for line in text.split("\n"):
+        with contextlib.suppress(ValueError, RecursionError):
+            rows.append(_loads(line))
+    return rows
 
 
 def _report(action, argument) -> str:

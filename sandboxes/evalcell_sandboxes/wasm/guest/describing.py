@@ -21,7 +21,7 @@ def describe(source: str) -> str:
         return json.dumps({"syntax_error": _position(error)})
     return json.dumps(
         {
-            "hooks": [_hook(node) for node in _last_definitions(tree)],
+            "hooks": _last_definitions(tree),
             "imports": _Imports(tree).found,
             "block": _block(source),
             "python": ".".join(map(str, sys.version_info[:3])),
@@ -46,12 +46,24 @@ def _last_definitions(tree: ast.Module) -> list:
     """The hooks defined at the top level: of two definitions, the later one is what would run."""
     found = {}
     for node in _top_level(tree.body):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in _HOOKS:
-            found[node.name] = node
-        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            for target in _targets(node):
-                found[target] = node
+        for hook in _defined(node):
+            found[hook["name"]] = hook
     return [found[name] for name in sorted(found)]
+
+
+def _defined(node) -> list:
+    """The hooks that a statement defines. Where it is no function, nothing is known of the parameters."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in _HOOKS:
+        return [_hook(node.name, node, _parameters(node.args))]
+    if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+        parameters = _parameters(node.value.args) if isinstance(node.value, ast.Lambda) else None
+        return [_hook(name, node, parameters) for name in _targets(node)]
+    names = []
+    if isinstance(node, ast.ClassDef):
+        names = [node.name]
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        names = [alias.asname or alias.name for alias in node.names]
+    return [_hook(name, node, None) for name in names if name in _HOOKS]
 
 
 def _top_level(body: list):
@@ -71,22 +83,9 @@ def _targets(node) -> list:
     return [target.id for target in targets if isinstance(target, ast.Name) and target.id in _HOOKS]
 
 
-def _hook(node) -> dict:
-    if isinstance(node, ast.Assign | ast.AnnAssign):
-        return _assigned_hook(node)
-    return {
-        "name": node.name,
-        "line": node.lineno,
-        "is_async": isinstance(node, ast.AsyncFunctionDef),
-        "parameters": _parameters(node.args),
-    }
-
-
-def _assigned_hook(node) -> dict:
-    """`evaluate = lambda output, reference: ...` has a signature to read; any other value has not."""
-    name = _targets(node)[0]
-    parameters = _parameters(node.value.args) if isinstance(node.value, ast.Lambda) else None
-    return {"name": name, "line": node.lineno, "is_async": False, "parameters": parameters}
+def _hook(name: str, node, parameters) -> dict:
+    is_async = isinstance(node, ast.AsyncFunctionDef)
+    return {"name": name, "line": node.lineno, "is_async": is_async, "parameters": parameters}
 
 
 def _parameters(args: ast.arguments) -> list:
