@@ -98,7 +98,7 @@ class Watched(Guest):
         super().renew()
 
     def remember(self) -> None:
-        self._memory.bytes()  # which looks whether it has grown
+        self._memory.look()
         where = self._memory.where
         self.copy = ctypes.string_at(where.start, where.size) if where else b""
         super().remember()
@@ -106,7 +106,7 @@ class Watched(Guest):
     @property
     def as_remembered(self) -> bool:
         """Reads all of the memory without a trace: a page of zeros that is read counts as a copy from then on."""
-        self._memory.bytes()
+        self._memory.look()
         where, taken = self._memory.where, self._snapshot
         assert where is not None
         assert taken is not None

@@ -158,7 +158,8 @@ class Guest:
 
     def remember(self) -> None:
         """Makes what the instance is now the state that `restore` goes back to, where that can be done."""
-        if self._memory.bytes() is None or self._memory.where is None or not snapshot.works_here():
+        self._memory.look()
+        if self._memory.where is None or not snapshot.works_here():
             return
         self._forget()
         self._world.settle()
@@ -178,9 +179,7 @@ class Guest:
             self.close()
 
     def _put_back(self) -> bool:
-        if self._snapshot is None or not self._world.rewind():
-            return False
-        if self._memory.bytes() != self._snapshot.where.size:
+        if self._snapshot is None or self._memory.where != self._snapshot.where or not self._world.rewind():
             return False
         try:
             self._snapshot.put_back(faulted=self._faulted)
@@ -196,6 +195,7 @@ class Guest:
             answer = self._export(name)(*arguments)
         except WasmtimeError as error:
             return self._ended(error)
+        self._memory.look()
         self._pass_to(1)
         return Report(answer[: self.most_report_bytes + 1], self._call.usages[0], self._call.outputs.get(0))
 
@@ -220,6 +220,7 @@ class Guest:
             return Answered(text, call.usages, call.outputs, self._ended(error), text.count(b"\n") >= last)
         if self._snapshot is not None:
             self._faulted = self._faulted or snapshot.faults() != faults
+        self._memory.look()
         text = self._answered() + (rest[: self.most_report_bytes + 1] + b"\n" if rest else b"")
         if (count := text.count(b"\n")) <= len(rows):  # else they are made up, by the one whose time it still is
             self._pass_to(count)
@@ -227,11 +228,12 @@ class Guest:
 
     def usage(self) -> Usage:
         """What the call or the row that began last has used so far."""
+        self._memory.look()
         call = self._call
         return Usage(
             wall_seconds=time.perf_counter() - call.began + self._world.slept_ns / 1e9,
             cpu_seconds=time.thread_time() - call.began_cpu,
-            memory_bytes=self._memory.bytes(),
+            memory_bytes=self._memory.bytes,
         )
 
     def _begin(self, call: _Call, seed: Callable[[], int]) -> None:
@@ -252,7 +254,8 @@ class Guest:
         The last row is at it until the call is over: there is none after it that the time could be.
         """
         call, done = self._call, self._answers.done() if self._answers is not None else 0
-        if done <= len(call.rows):
+        if call.row < done <= len(call.rows):
+            self._memory.look()
             self._pass_to(min(done, len(call.rows) - 1))
         call.looked, call.looked_cpu = time.perf_counter(), time.thread_time()
 
@@ -265,7 +268,7 @@ class Guest:
         count = row - call.row
         if count <= 0:
             return
-        wall, cpu, memory = (now - call.looked) / count, (now_cpu - call.looked_cpu) / count, self._memory.bytes()
+        wall, cpu, memory = (now - call.looked) / count, (now_cpu - call.looked_cpu) / count, self._memory.bytes
         own, own_cpu = call.looked - call.began + world.slept_ns / 1e9, call.looked_cpu - call.began_cpu
         call.usages.append(Usage(own + wall, own_cpu + cpu, memory))
         call.usages += [Usage(wall, cpu, memory)] * (count - 1)

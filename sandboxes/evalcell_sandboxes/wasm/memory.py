@@ -44,10 +44,14 @@ class LinearMemory:
         self.where = None
         return None
 
-    def bytes(self) -> int | None:
-        """The size of the memory now; it may have grown."""
+    def look(self) -> None:
+        """Finds out whether the memory has grown."""
         if self.where is not None and self._reader is not None and self._reader.read(self.where.end, 1):
             self.where = next((found for found in _memories() if found.start == self.where.start), None)
+
+    @property
+    def bytes(self) -> int | None:
+        """How large the memory was when it was last looked at."""
         return None if self.where is None else self.where.size
 
     def _candidates(self) -> Iterator[Range]:
