@@ -52,7 +52,7 @@ LOOKS = (
     ),
     _look(
         "prints",
-        "found = [repr(getattr(sys.stdout, 'buffer', '')), repr(vars(sys.modules.get('capture', sys)))]\n"
+        "found = [repr(getattr(sys.stdout, 'buffer', '')), repr(vars(sys.modules.get('capture', sys))), repr(vars(builtins))]\n"
         "try: found.append(open('/proc/self/fd/1').read())\n"
         "except OSError: pass\n"
         "return nonces_in(found)",
