@@ -92,6 +92,7 @@ class _Lane:
         self.sent_at = 0.0
         self.parts: Iterator[ToLane] = iter(())
         """What it will ask for, part by part."""
+        self.fitting = False
         self.aggregating = False
         self.fault: str | None = None
 
@@ -200,6 +201,7 @@ class Engine(AbstractContextManager["Engine"]):
         elif self._fit_rows is None:
             self._welcome(lane)
         else:
+            lane.fitting = True
             lane.parts = chain(map(RowsToFit, self._fit_rows.chunks()), [Fit()])
             lane.send_part()
 
@@ -211,15 +213,23 @@ class Engine(AbstractContextManager["Engine"]):
             self._refuse(lane, _fit_error(fitted, self._fit_rows.count))
 
     def _welcome(self, lane: _Lane) -> None:
-        lane.ready = True
+        lane.ready, lane.fitting = True, False
         self._failed_starts = 0
 
     def _refuse(self, lane: _Lane, error: EvaluatorError) -> None:
         """The program failed in a lane that should have become ready. If others are, the run goes on with those."""
-        if not any(other.ready for other in self._lanes):
+        if not self._any_ready():
             raise error
         self._drop(lane)
+        self._make_do()
+
+    def _any_ready(self) -> bool:
+        return any(lane.ready for lane in self._lanes)
+
+    def _make_do(self) -> None:
+        """No more lanes are started than there are; only one that is lost will be replaced."""
         self._most_lanes = max(1, len(self._lanes))
+        self._failed_starts = 0
 
     # -- the rows -------------------------------------------------------------------------------------------------
     def run(self, rows: Iterator[Row | None]) -> Iterator[Finished]:
@@ -327,7 +337,7 @@ class Engine(AbstractContextManager["Engine"]):
             case Done():
                 self._fill(lane, message)
             case Faulted():
-                if message.unavailable is not None or not lane.ready:
+                if message.unavailable is not None or not self._any_ready():
                     raise _error_of(message)
                 self._bury(lane, message.message)
             case _:
@@ -380,7 +390,7 @@ class Engine(AbstractContextManager["Engine"]):
         lane.fault = fault
         how = self._drop(lane)
         if not lane.ready:
-            self._count_failed_start(how)
+            self._count_failed_start(how, "while they are fitted" if lane.fitting else "before they are ready")
         if not lane.spans:
             return
         first, *rest = lane.spans
@@ -418,12 +428,16 @@ class Engine(AbstractContextManager["Engine"]):
         call = limits.aggregate_seconds if lane.aggregating else limits.wall_seconds
         return call + _LOADS * fresh + _GRACE_SECONDS
 
-    def _count_failed_start(self, how: str = "") -> None:
+    def _count_failed_start(self, how: str, when: str = "before they are ready") -> None:
+        """Lanes that die one after the other before they can do anything end the run, unless others work on."""
         self._failed_starts += 1
-        if self._failed_starts >= _MOST_FAILED_STARTS:
-            raise SandboxFault(
-                f"Worker processes die before they are ready, {self._failed_starts} times in a row.{how}"
-            )
+        if self._failed_starts < _MOST_FAILED_STARTS:
+            return
+        if self._any_ready():
+            self._make_do()
+            return
+        hint = " Fit on fewer rows with --fit-rows N, or in one process with --workers 1." if "fitted" in when else ""
+        raise SandboxFault(f"Worker processes die {when}, {self._failed_starts} times in a row.{hint}{how}")
 
 
 def _description(answer: FromLane) -> Description | SyntaxProblem | Exceeded | Crashed:
