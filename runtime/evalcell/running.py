@@ -58,9 +58,11 @@ def ready(
 
 @contextmanager
 def loaded(
-    prepared: Ready, rows: Iterator[Row | None], *, most_rows: int | None = None, progress: Progress = silent
+    prepared: Ready, rows: Iterator[Row | None], *, progress: Progress = silent
 ) -> Iterator[Iterator[Row | None]]:
     """Loads the program, and fits it on the first rows if it has a `fit`. Gives the rows, all of them, to run it on.
+
+    How many of them will be scored makes no difference to what it is fitted on, so it makes none to the scores.
 
     Raises:
         EvaluatorError: The module's own code failed, or its `fit`.
@@ -74,7 +76,7 @@ def loaded(
         return
     from evalcell.fitting import FirstRows
 
-    most = min(plan.fit_rows, most_rows or plan.fit_rows)
+    most = plan.fit_rows
     with FirstRows() as first:
         rows = first.take(rows, most, lambda count: progress(f"Reading {most:,} rows to fit on", count / most))
         progress(f"Fitting on the first {first.count:,} rows" if first.count != 1 else "Fitting on the first row")

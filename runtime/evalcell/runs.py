@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -114,7 +114,7 @@ def start(
         )
         plan = prepared.planned.plan
         rows = _checked_against_first_row(dataset, prepared, warn)
-        rows = stack.enter_context(loaded(prepared, rows, most_rows=order.rows, progress=progress))
+        rows = stack.enter_context(loaded(prepared, rows, progress=progress))
         results = stack.enter_context(_results_kept(plan)) if plan.aggregates else None
         out = stack.enter_context(ExitStack())  # of its own: records are whole before they are aggregated
         write = out.enter_context(sink.opened(order.out))
@@ -127,12 +127,10 @@ def start(
 
 def _checked_against_first_row(dataset: Dataset, prepared: Ready, warn: Callable[[str], None]) -> Iterator[Row | None]:
     """Warns before anything runs when a required parameter finds nothing in the first row; rows go on as they came."""
-    first = next(datasets.only_rows(dataset), None)
-    if first is None:
-        raise DatasetError("The dataset has no rows.")
+    first, rows = datasets.with_first(dataset)
     for sentence in missing_in(prepared.planned.plan.bindings, first.text):
         warn(f"In the first row, {sentence} Name another path with --bind.")
-    return chain([first], dataset)
+    return rows
 
 
 def _results_kept(plan: Plan) -> "Results":

@@ -92,11 +92,13 @@ def test_rows_that_come_slowly_through_a_pipe_are_waited_for_and_scored_as_they_
     assert "Fitting on the first 2 rows ..." in err
 
 
-def test_fit_takes_no_more_rows_than_are_scored(evalcell, write, rows, tmp_path):
+def test_how_many_rows_are_scored_makes_no_difference_to_what_is_fitted_on(evalcell, write, rows, tmp_path):
     out = tmp_path / "o.jsonl"
-    data = rows([{"output": n} for n in range(9)])
-    assert evalcell("run", write("e.py", SOURCE), "--data", data, "--rows", 4, "--fit-rows", 6, "--out", out).code == 0
-    assert labels(out) == ["[0, 1, 2, 3]"] * 4
+    data = rows([{"output": n} for n in range(5)])
+    assert evalcell("run", write("e.py", SOURCE), "--data", data, "--rows", 1, "--fit-rows", 3, "--out", out).code == 0
+    assert labels(out) == ["[0, 1, 2]"]
+    assert evalcell("run", write("e.py", SOURCE), "--data", data, "--rows", 2, "--out", out).code == 0
+    assert labels(out) == ["[0, 1, 2, 3, 4]"] * 2
 
 
 def test_a_failing_fit_is_an_error_of_the_file_with_its_traceback(evalcell, write, rows, tmp_path):
@@ -202,3 +204,10 @@ def test_the_help_of_run_names_the_hooks(evalcell):
     assert "fit(rows)" in done.out
     assert "aggregate(results)" in done.out
     assert "--fit-rows" in done.out
+
+
+@pytest.mark.parametrize("source", [SOURCE, "def evaluate(output): return 1\n"])
+def test_check_says_that_a_dataset_is_empty(evalcell, write, rows, source):
+    done = evalcell("check", write("e.py", source), "--data", rows([]))
+    assert done.code == 2
+    assert done.err == "error: The dataset has no rows.\n"
