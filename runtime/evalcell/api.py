@@ -112,14 +112,18 @@ def _one_of(kind: Any, value: str, name: str) -> Any:
         raise UsageError(f"{name} is one of {listed}, not {value!r}.") from None
 
 
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _positive(value: int | None, name: str) -> int | None:
-    if value is not None and (not isinstance(value, int) or value < 1):
+    if value is not None and (not _is_whole(value) or value < 1):
         raise UsageError(f"{name} is a whole number from 1 on, not {value!r}.")
     return value
 
 
 def _seed(value: int) -> int:
-    if not isinstance(value, int) or not 0 <= value < MOST_SEEDS:
+    if not _is_whole(value) or not 0 <= value < MOST_SEEDS:
         raise UsageError(f"seed is a whole number from 0 to {MOST_SEEDS - 1}, not {value!r}.")
     return value
 
