@@ -310,13 +310,18 @@ class Run(AbstractContextManager["Run"]):
         count = sum(summary.scored for summary in self._totals.tally.names.values())
         if not count:
             return
-        self._ends.progress(f"Aggregating {count:,} scores")
+        self._ends.progress(f"Aggregating {count:,} scores" if count != 1 else "Aggregating 1 score")
         try:
             found = Aggregates(error=results.error) if results.error else self._engine.aggregate(results.pieces)
         except EvaluatorError as error:
-            found = Aggregates(error=Error(cast("Kind", error.kind), str(error), error.traceback))
+            failed = Error(cast("Kind", error.kind), str(error), error.traceback)
+            found = Aggregates(error=failed, stdout=error.stdout, stderr=error.stderr)
         except SandboxError as error:
             found = Aggregates(error=Error("infrastructure", str(error)))
+        except BaseException as error:
+            if self._order.out not in (None, "-"):
+                error.add_note(f"All records are in {self._order.out!r}. Only aggregate did not come to its end.")
+            raise
         self._totals.aggregates = found or Aggregates()
 
     def _take(self, piece: Finished) -> None:

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from evalcell.aggregating import aggregates_of
 from evalcell.datasets import Row
 from evalcell.engine import engine
 from evalcell.engine.engine import Engine
+from evalcell.engine.hooks import Aggregating
 from evalcell.engine.process import LaneProcess
 from evalcell.engine.protocol import Aggregate, Fit, Fitted
 from evalcell.spool import Spool
@@ -274,7 +276,9 @@ def test_a_lane_that_dies_while_it_is_fitted_is_replaced(kill_on):
 
 def test_lanes_that_always_die_while_they_are_fitted_end_the_run_with_a_fault(kill_on):
     kill_on(Fit, 9)
-    with pytest.raises(SandboxFault, match=r"die while they are fitted, 3 times in a row\. Fit on fewer .*--fit-rows N"):
+    with pytest.raises(
+        SandboxFault, match=r"die while they are fitted, 3 times in a row\. Fit on fewer .*--fit-rows N"
+    ):
         start(SEEN, numbers(3))
 
 
@@ -402,7 +406,7 @@ def test_numbers_come_back_as_they_are(value, numbers):
         ("[1, 2]", "aggregate returned [1, 2]; return a number"),
         ("{'f1': 'high'}", "aggregate returned 'high' as 'f1'"),
         ("{'f1': {'macro': 1}}", "aggregate returned {'macro': 1} as 'f1'"),
-        ("{'f1': float('nan')}", "aggregate returned NaN at 'f1'"),
+        ("{'f1': float('nan')}", "aggregate returned NaN at 'f1'; return None for a number that is undefined"),
         ("{'f1': 10**400}", "too large for a float"),
         ("{str(n): n for n in range(101)}", "aggregate returned 101 numbers; 100 are allowed"),
         ("{'x' * 201: 1}", "a name of 201 characters"),
@@ -617,3 +621,15 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platfor
         for count in (5, 60)
     ]
     assert peaks[1] < peaks[0] + 40, peaks
+
+
+def test_a_lane_lets_go_of_what_it_was_sent_before_aggregate_has_its_own_copy():
+    class Watching:
+        def aggregate(self, results):
+            assert results == b"[1,2]"
+            return Returned(value=b"%d" % len(aggregating._parts))
+
+    aggregating = Aggregating(SimpleNamespace(evaluator="e"))
+    aggregating.add(b"1")
+    aggregating.add(b"2")
+    assert aggregating.aggregate(Watching()).numbers == {"e": 0}

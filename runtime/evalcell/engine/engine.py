@@ -52,6 +52,7 @@ from evalcell_sandboxes import (
     Exceeded,
     Invalid,
     Limits,
+    Outcome,
     Raised,
     Returned,
     SandboxFault,
@@ -469,30 +470,39 @@ def _fit_error(fitted: Fitted, count: int) -> EvaluatorError:
     where = f"on the first {count:,} rows" if count != 1 else "on the first row"
     if fitted.left_out:
         where += f" ({fitted.left_out:,} of them could not be bound and were left out)"
-    match fitted.outcome:
-        case Raised(exception=exception, message=message, traceback=traceback):
+    outcome = fitted.outcome
+    match outcome:
+        case Raised(exception=exception, message=message):
             said = f"{exception}: {message}" if message else exception
-            return EvaluatorError("raised", f"fit failed {where}: {said}", traceback=traceback)
+            return _evaluator_error("raised", f"fit failed {where}: {said}", outcome)
         case Exceeded(limit=limit, message=message):
             raise_it = (
                 "" if limit == "stack" else f" Raise it with --limit {limit}=N, or fit on fewer with --fit-rows N."
             )
-            return EvaluatorError("exceeded", f"fit ran into the limit {limit} {where}: {message}.{raise_it}")
-        case Crashed(message=message):
-            return EvaluatorError("crashed", f"fit crashed {where}: {message}.")
-        case Invalid(message=message):
-            return EvaluatorError("invalid_result", f"fit failed {where}: {message}.")
-    return EvaluatorError("invalid_result", f"fit failed {where}: {fitted.outcome!r:.300}")
-
-
-def _load_error(loaded: object) -> EvaluatorError:
-    match loaded:
-        case Raised(exception=exception, message=message, traceback=traceback):
-            return EvaluatorError(
-                "raised", f"The module failed while it was loaded: {exception}: {message}", traceback=traceback
+            return _evaluator_error(
+                "exceeded", f"fit ran into the limit {limit} {where}: {message}.{raise_it}", outcome
             )
-        case Exceeded(limit=limit, message=message):
-            return EvaluatorError("exceeded", f"The module ran into the limit {limit} while it was loaded: {message}.")
         case Crashed(message=message):
-            return EvaluatorError("crashed", f"The module crashed while it was loaded: {message}.")
-    return EvaluatorError("invalid_result", f"The module could not be loaded: {loaded!r:.300}")
+            return _evaluator_error("crashed", f"fit crashed {where}: {message}.", outcome)
+        case Invalid(message=message):
+            return _evaluator_error("invalid_result", f"fit failed {where}: {message}.", outcome)
+    return _evaluator_error("invalid_result", f"fit failed {where}: {outcome!r:.300}", outcome)
+
+
+def _load_error(loaded: Outcome) -> EvaluatorError:
+    match loaded:
+        case Raised(exception=exception, message=message):
+            said = f"The module failed while it was loaded: {exception}: {message}"
+            return _evaluator_error("raised", said, loaded)
+        case Exceeded(limit=limit, message=message):
+            said = f"The module ran into the limit {limit} while it was loaded: {message}."
+            return _evaluator_error("exceeded", said, loaded)
+        case Crashed(message=message):
+            return _evaluator_error("crashed", f"The module crashed while it was loaded: {message}.", loaded)
+    return _evaluator_error("invalid_result", f"The module could not be loaded: {loaded!r:.300}", loaded)
+
+
+def _evaluator_error(kind: str, message: str, outcome: Outcome) -> EvaluatorError:
+    """The error with all that helps to find its cause: the code's traceback, and what it printed until then."""
+    traceback = outcome.traceback if isinstance(outcome, Raised) else ""
+    return EvaluatorError(kind, message, traceback=traceback, stdout=outcome.stdout, stderr=outcome.stderr)

@@ -54,4 +54,6 @@ class Aggregating:
         self._parts.append(part)
 
     def aggregate(self, session: Session) -> Aggregates:
-        return aggregates_of(session.aggregate(b"[" + b",".join(self._parts) + b"]"), self._evaluator)
+        results = b"[%b]" % b",".join(self._parts)
+        self._parts.clear()  # the guest's own copy comes on top of what is held here
+        return aggregates_of(session.aggregate(results), self._evaluator)
