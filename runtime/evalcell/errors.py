@@ -45,6 +45,13 @@ class EvaluatorError(EvalcellError):
         self.stderr = stderr
 
 
+def malformed(why: str) -> DatasetError:
+    """For whoever has asked to stop at the first row that is none."""
+    return DatasetError(
+        f"The dataset is malformed: {why}. Mend it, or leave out --strict to count such rows as failed."
+    )
+
+
 def did_you_mean_file(path: Path) -> str:
     """The same for a file that is not there, among those that are beside it."""
     try:

@@ -58,7 +58,7 @@ def ready(
 
 @contextmanager
 def loaded(
-    prepared: Ready, rows: Iterator[Row | None], *, progress: Progress = silent
+    prepared: Ready, rows: Iterator[Row | None], *, strict: bool = False, progress: Progress = silent
 ) -> Iterator[Iterator[Row | None]]:
     """Loads the program, and fits it on the first rows if it has a `fit`. Gives the rows, all of them, to run it on.
 
@@ -66,7 +66,7 @@ def loaded(
 
     Raises:
         EvaluatorError: The module's own code failed, or its `fit`.
-        DatasetError: The rows to fit on cannot be read.
+        DatasetError: The rows to fit on cannot be read; or with `strict`, one of them is malformed.
         SandboxUnavailable, SandboxFault: What it needs is not here, or failed.
     """
     plan = prepared.planned.plan
@@ -80,7 +80,7 @@ def loaded(
     with FirstRows() as first:
         rows = first.take(rows, most, lambda count: progress(f"Reading {most:,} rows to fit on", count / most))
         progress(f"Fitting on the first {first.count:,} rows" if first.count != 1 else "Fitting on the first row")
-        prepared.engine.open(plan, first)
+        prepared.engine.open(plan, first, strict=strict)
         yield rows
 
 

@@ -22,7 +22,7 @@ from evalcell.binding import missing_in
 from evalcell.datasets import Dataset, Format, Row
 from evalcell.engine.batches import Finished
 from evalcell.engine.engine import Engine
-from evalcell.errors import DatasetError, EvaluatorError
+from evalcell.errors import EvaluatorError, malformed
 from evalcell.evaluator import Evaluator
 from evalcell.plan import Plan
 from evalcell.records import Aggregates, Error, Kind, Record
@@ -114,7 +114,7 @@ def start(
         )
         plan = prepared.planned.plan
         rows = _checked_against_first_row(dataset, prepared, warn)
-        rows = stack.enter_context(loaded(prepared, rows, progress=progress))
+        rows = stack.enter_context(loaded(prepared, rows, strict=order.strict, progress=progress))
         results = stack.enter_context(_results_kept(plan)) if plan.aggregates else None
         out = stack.enter_context(ExitStack())  # of its own: records are whole before they are aggregated
         write = out.enter_context(sink.opened(order.out))
@@ -330,8 +330,7 @@ class Run(AbstractContextManager["Run"]):
             self._ends.results.add(piece.results)
         self._totals.add(piece.tally, _failures(piece, _SHOWN_FAILURES - len(self._totals.failures)))
         if self._order.strict and piece.malformed:
-            hint = "Mend it, or leave out --strict to count such rows as failed."
-            raise DatasetError(f"The dataset is malformed: {piece.malformed[0]}. {hint}")
+            raise malformed(piece.malformed[0])
 
     def _close(self, state: State, error: BaseException | None) -> None:
         if self._state != "running":

@@ -285,3 +285,13 @@ def test_an_interrupt_while_it_aggregates_says_where_the_records_are(write, rows
         err.lstrip() == "error: Interrupted.\nAll records are in 'o.jsonl'. Only aggregate did not come to its end.\n"
     )
     assert len((tmp_path / "o.jsonl").read_text().splitlines()) == 1
+
+
+def test_strict_stops_at_a_malformed_line_before_fit_is_called(evalcell, write, rows):
+    source = "def fit(rows):\n    raise ValueError('called')\ndef evaluate(output): return 1\n"
+    arguments = ("run", write("e.py", source), "--data", rows([{"output": 1}, "{oops", {"output": 2}]))
+    done = evalcell(*arguments, "--strict", "--rows", 1)
+    assert done.code == 2
+    assert "The dataset is malformed: line 2" in done.err
+    assert "leave out --strict" in done.err
+    assert "fit failed on the first 3 rows (1 of them could not be bound" in evalcell(*arguments).err

@@ -294,9 +294,9 @@ def test_a_lane_that_falls_silent_while_it_is_fitted_is_replaced(kill_on, monkey
 def test_a_lane_may_be_silent_for_as_long_as_a_hook_may_take(monkeypatch, hook):
     started, start_lane, open_ = [], Engine._start_lane, Engine.open
 
-    def hurried(self, *arguments):
+    def hurried(self, *arguments, **options):
         monkeypatch.setattr(engine, "_GRACE_SECONDS", -1.5)  # from here on a lane is up, and a row has 0.7 seconds
-        open_(self, *arguments)
+        open_(self, *arguments, **options)
 
     monkeypatch.setattr(Engine, "open", hurried)
     monkeypatch.setattr(Engine, "_start_lane", lambda self: started.append(self) or start_lane(self))

@@ -43,7 +43,7 @@ from evalcell.engine.protocol import (
     Work,
 )
 from evalcell.engine.rows import RowWork
-from evalcell.errors import EvaluatorError
+from evalcell.errors import EvaluatorError, malformed
 from evalcell.plan import Plan
 from evalcell.records import Aggregates, Error
 from evalcell_sandboxes import (
@@ -115,6 +115,7 @@ class Engine(AbstractContextManager["Engine"]):
         self._plan: Plan | None = None
         self._work: RowWork | None = None
         self._fit_rows: FirstRows | None = None
+        self._strict = False
         self._aggregates: Aggregates | None = None
         self._batches: deque[Batch] = deque()
         self._waiting: deque[Span] = deque()
@@ -153,11 +154,14 @@ class Engine(AbstractContextManager["Engine"]):
 
         return answer
 
-    def open(self, plan: Plan, fit_rows: "FirstRows | None" = None) -> None:
+    def open(self, plan: Plan, fit_rows: "FirstRows | None" = None, *, strict: bool = False) -> None:
         """Loads the plan's program in the first lane, the one that described it, and fits it where the plan says so.
+
+        With `strict`, it is fitted only if none of the rows to fit on is malformed.
 
         Raises:
             EvaluatorError: The module's own code failed, or its `fit`.
+            DatasetError: A row is malformed.
             SandboxUnavailable, SandboxFault: The sandbox could not do it.
         """
         assert (plan.fit_rows is None) == (fit_rows is None), (
@@ -166,6 +170,7 @@ class Engine(AbstractContextManager["Engine"]):
         self._plan = plan
         self._work = RowWork(plan)
         self._fit_rows = fit_rows
+        self._strict = strict
         self._lanes[0].process.send(Open(plan))
         self._wait_for_a_ready_lane()
 
@@ -329,6 +334,8 @@ class Engine(AbstractContextManager["Engine"]):
         match message:
             case Opened():
                 self._loaded(lane, message)
+            case More(problems) if problems and self._strict:
+                raise malformed(problems[0])
             case More() if lane.send_part():
                 pass
             case Fitted() if not lane.ready and self._fit_rows is not None:
