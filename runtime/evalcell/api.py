@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
+from threading import Event
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -15,7 +16,7 @@ from evalcell.errors import UsageError
 from evalcell.evaluator import Evaluator
 from evalcell.records import Record
 from evalcell.running import cores, parsing_limits
-from evalcell.runs import Order, Run, RunProgress, start
+from evalcell.runs import Order, Run, RunProgress, start, stop
 from evalcell.settings import MOST_SEEDS, Operator
 from evalcell_sandboxes import Isolation
 
@@ -218,11 +219,15 @@ def _cancel_what_started(starting: "asyncio.Future[Run]") -> None:
 def _on_a_thread(run: Callable[_P, Run]) -> Callable[_P, Coroutine[Any, Any, AsyncRun]]:
     @wraps(run)
     async def arun(*args: _P.args, **kwargs: _P.kwargs) -> AsyncRun:
+        stopping = Event()
+        token = stop.set(stopping)
         starting = asyncio.ensure_future(asyncio.to_thread(run, *args, **kwargs))
+        stop.reset(token)
         try:
             return AsyncRun(await asyncio.shield(starting))
         except asyncio.CancelledError:
-            # The thread cannot be stopped while the sandbox starts: the run is cancelled as soon as there is one.
+            # The thread goes on until the engine finds out; what it then gives is closed.
+            stopping.set()
             starting.add_done_callback(_cancel_what_started)
             raise
 

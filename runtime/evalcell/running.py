@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Event
 
 from evalcell.datasets import Row
 from evalcell.engine.engine import Engine
@@ -34,11 +35,12 @@ def ready(
     lanes: int = 1,
     seed: int = 0,
     id_path: str | None = None,
+    stop: Event | None = None,
     progress: Progress = silent,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[Ready]:
     """Parses and plans an evaluator. Executes nothing of it. The first lane takes a while to start: `meanwhile` is
-    called then, for slow things that have to be done anyway.
+    called then, for slow things that have to be done anyway. `stop` may be set at any time to cancel it all.
 
     Raises:
         UsageError, EvaluatorError: It cannot be run, or not in this way.
@@ -46,7 +48,7 @@ def ready(
     """
     limits = parsing_limits(operator)
     parser = _prepare_parser(evaluator, progress)
-    with Engine(lanes) as engine:
+    with Engine(lanes, stop) as engine:
         description = engine.describe(evaluator.text, limits, parser)
         meanwhile()
         _import_what_comes_next(evaluator)
@@ -78,7 +80,12 @@ def loaded(
 
     most = plan.fit_rows
     with FirstRows() as first:
-        rows = first.take(rows, most, lambda count: progress(f"Reading {most:,} rows to fit on", count / most))
+        rows = first.take(
+            rows,
+            most,
+            waiting=lambda count: progress(f"Reading {most:,} rows to fit on", count / most),
+            cancelled=lambda: prepared.engine.cancelled,
+        )
         progress(f"Fitting on the first {first.count:,} rows" if first.count != 1 else "Fitting on the first row")
         prepared.engine.open(plan, first, strict=strict)
         yield rows

@@ -12,6 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import islice
 from types import TracebackType
@@ -67,6 +68,10 @@ class Order:
     id_path: str | None = None
 
 
+stop: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
+"""What cancels the run that is being started here, for whoever cannot wait until there is one to be cancelled."""
+
+
 class _Stopped(Exception):
     """Tells the ends of a run that it did not come to its own."""
 
@@ -108,6 +113,7 @@ def start(
                 lanes=order.lanes,
                 seed=order.seed,
                 id_path=order.id_path,
+                stop=stop.get(),
                 progress=progress,
                 meanwhile=meanwhile,
             )

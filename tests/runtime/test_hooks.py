@@ -549,6 +549,43 @@ def test_hooks_are_called_for_asyncio_too():
     assert asyncio.run(run()) == (["[0, 1]"] * 5, {"evaluator": 2})
 
 
+@pytest.mark.parametrize("slow", ["fit", "rows"])
+def test_a_task_that_is_cancelled_while_it_fits_ends_the_fit(monkeypatch, slow):
+    """Where rows come slowly, it is not even begun."""
+    sent, left, real, leave = [], [], LaneProcess.send, Engine.__exit__
+
+    def send(process, message):
+        sent.append(type(message))
+        return real(process, message)
+
+    monkeypatch.setattr(LaneProcess, "send", send)
+    monkeypatch.setattr(Engine, "__exit__", lambda self, *why: left.append(time.monotonic()) or leave(self, *why))
+
+    def data():
+        yield from numbers(3)
+        while slow == "rows":
+            time.sleep(0.01)
+            sent.append("row")
+            yield {"output": 1}
+
+    source = evalcell.Evaluator.from_source("def fit(rows):\n    while True: pass\n" + ECHO)
+    left.clear()
+    waited_for = Fit if slow == "fit" else "row"
+
+    async def cancelled():
+        task = asyncio.create_task(evalcell.arun(source, data(), limits={"fit_seconds": 20}, fit_rows=1_000))
+        while waited_for not in sent:
+            await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return time.monotonic()
+
+    began = asyncio.run(cancelled())  # which waits for the thread
+    assert left[0] - began < 3
+    assert (Fit in sent) == (slow == "fit")
+
+
 @pytest.mark.parametrize("value", [b"", b"{", b"[1]", b'{"a": "x"}', b"1e400", b"\xff", b'"\xff"', b"{" * 200])
 def test_any_bytes_are_numbers_or_an_error(value):
     assert aggregates_of(Returned(value=value), "e").error.kind == "invalid_result"

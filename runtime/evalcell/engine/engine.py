@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from itertools import chain
+from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -106,9 +107,9 @@ class _Lane:
 
 
 class Engine(AbstractContextManager["Engine"]):
-    """Runs one plan. Leaving the context kills every lane."""
+    """Runs one plan. Leaving the context kills every lane. Once `stop` is set, it is cancelled."""
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, lanes: int, stop: Event | None = None) -> None:
         self._most_lanes = lanes
         self._lanes: list[_Lane] = []
         self._selector = selectors.DefaultSelector()
@@ -123,7 +124,7 @@ class Engine(AbstractContextManager["Engine"]):
         self._failed_starts = 0
         self._rows_started = 0.0
         self._source = Source(iter(()))
-        self.cancelled = False
+        self._stop = stop or Event()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -266,7 +267,11 @@ class Engine(AbstractContextManager["Engine"]):
 
     def cancel(self) -> None:
         """Makes `run` end where it stands, within a moment. May be called from any thread."""
-        self.cancelled = True
+        self._stop.set()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._stop.is_set()
 
     def _has_room(self) -> bool:
         return (
