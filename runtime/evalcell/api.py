@@ -69,8 +69,8 @@ def run(
         seed: What all randomness in the sandbox starts from.
         format: `"jsonl"`, `"json"`, `"csv"`, `"tsv"` or `"parquet"`, where it should not be recognised.
         rows: Scores only the first so many rows.
-        fit_rows: Fits an evaluator that defines `fit` on the first so many rows. Default: what its file says, else
-            10,000.
+        fit_rows: Fits an evaluator that defines `fit` on the first so many rows, however many are scored. Default: what
+            its file says, else 10,000.
         out: A file to write the records to, as JSON lines. It has its name only when it is whole.
         strict: Stops at the first malformed row instead of counting it as failed.
 

@@ -116,13 +116,13 @@ def test_rows_to_fit_on_are_taken_off_a_generator_and_put_back():
     assert {record.label for record in found} == {"[0, 1, 2, 3]"}
 
 
-def test_fit_gets_no_more_rows_than_are_run():
+def test_fit_gets_its_rows_and_no_more_however_many_are_scored():
     def rows():
         yield from numbers(3)
         raise AssertionError("a row was read that nobody asked for")
 
-    found = list(start(SEEN, rows(), rows=3, fit_rows=100).results())
-    assert [(record.score, record.label) for record in found] == [(n, "[0, 1, 2]") for n in range(3)]
+    found = list(start(SEEN, rows(), rows=2, fit_rows=3).results())
+    assert [(record.score, record.label) for record in found] == [(n, "[0, 1, 2]") for n in range(2)]
 
 
 def test_fit_rows_of_the_block_are_taken_and_a_flag_has_the_last_word():
