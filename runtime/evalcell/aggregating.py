@@ -75,14 +75,18 @@ def _too_many(most_bytes: int) -> Error:
 def aggregates_of(outcome: Outcome, evaluator: str) -> Aggregates:
     """What came of calling `aggregate`: numbers, if it gave any. A bare number has the evaluator's name."""
     if not isinstance(outcome, Returned):
-        return Aggregates(error=_error(outcome))
+        return _failed(_error(outcome), outcome)
     try:
         value = _value(outcome.value)
         return Aggregates(_numbers(value if isinstance(value, dict) else {evaluator: _bare(value)}))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Aggregates(error=Error("invalid_result", f"what aggregate returned cannot be read: {error}"))
+        return _failed(Error("invalid_result", f"what aggregate returned cannot be read: {error}"), outcome)
     except InvalidResult as invalid:
-        return Aggregates(error=Error("invalid_result", str(invalid)))
+        return _failed(Error("invalid_result", str(invalid)), outcome)
+
+
+def _failed(error: Error, outcome: Outcome) -> Aggregates:
+    return Aggregates(error=error, stdout=outcome.stdout, stderr=outcome.stderr)
 
 
 def _bare(value: Any) -> Any:
@@ -132,9 +136,15 @@ def _error(outcome: Raised | Exceeded | Crashed | Invalid) -> Error:
         case Crashed(message=message):
             return Error("crashed", message)
         case Invalid(message=message):
-            # Guests word this for the hook that is called most.
-            return Error("invalid_result", message.replace("evaluate returned", "aggregate returned", 1))
+            return Error("invalid_result", _reworded(message))
     assert_never(outcome)
+
+
+def _reworded(message: str) -> str:
+    """Guests word what is invalid for the hook that is called most."""
+    message = message.replace("evaluate returned", "aggregate returned", 1)
+    undefined = message.startswith(("aggregate returned NaN", "aggregate returned infinity", "aggregate returned -inf"))
+    return f"{message}; return None for a number that is undefined" if undefined else message
 
 
 def _shown(value: Any) -> str:

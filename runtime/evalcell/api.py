@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import wraps
+from threading import Event
 from types import TracebackType
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -15,7 +16,7 @@ from evalcell.errors import UsageError
 from evalcell.evaluator import Evaluator
 from evalcell.records import Record
 from evalcell.running import cores, parsing_limits
-from evalcell.runs import Order, Run, RunProgress, start
+from evalcell.runs import Order, Run, RunProgress, start, stop
 from evalcell.settings import MOST_SEEDS, Operator
 from evalcell_sandboxes import Isolation
 
@@ -68,8 +69,8 @@ def run(
         seed: What all randomness in the sandbox starts from.
         format: `"jsonl"`, `"json"`, `"csv"`, `"tsv"` or `"parquet"`, where it should not be recognised.
         rows: Scores only the first so many rows.
-        fit_rows: Fits an evaluator that defines `fit` on the first so many rows. Default: what its file says, else
-            10,000.
+        fit_rows: Fits an evaluator that defines `fit` on the first so many rows, however many are scored. Default: what
+            its file says, else 10,000.
         out: A file to write the records to, as JSON lines. It has its name only when it is whole.
         strict: Stops at the first malformed row instead of counting it as failed.
 
@@ -112,14 +113,18 @@ def _one_of(kind: Any, value: str, name: str) -> Any:
         raise UsageError(f"{name} is one of {listed}, not {value!r}.") from None
 
 
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _positive(value: int | None, name: str) -> int | None:
-    if value is not None and (not isinstance(value, int) or value < 1):
+    if value is not None and (not _is_whole(value) or value < 1):
         raise UsageError(f"{name} is a whole number from 1 on, not {value!r}.")
     return value
 
 
 def _seed(value: int) -> int:
-    if not isinstance(value, int) or not 0 <= value < MOST_SEEDS:
+    if not _is_whole(value) or not 0 <= value < MOST_SEEDS:
         raise UsageError(f"seed is a whole number from 0 to {MOST_SEEDS - 1}, not {value!r}.")
     return value
 
@@ -214,11 +219,15 @@ def _cancel_what_started(starting: "asyncio.Future[Run]") -> None:
 def _on_a_thread(run: Callable[_P, Run]) -> Callable[_P, Coroutine[Any, Any, AsyncRun]]:
     @wraps(run)
     async def arun(*args: _P.args, **kwargs: _P.kwargs) -> AsyncRun:
+        stopping = Event()
+        token = stop.set(stopping)
         starting = asyncio.ensure_future(asyncio.to_thread(run, *args, **kwargs))
+        stop.reset(token)
         try:
             return AsyncRun(await asyncio.shield(starting))
         except asyncio.CancelledError:
-            # The thread cannot be stopped while the sandbox starts: the run is cancelled as soon as there is one.
+            # The thread goes on until the engine finds out; what it then gives is closed.
+            stopping.set()
             starting.add_done_callback(_cancel_what_started)
             raise
 

@@ -37,10 +37,19 @@ class OutputClosed(EvalcellError):
 class EvaluatorError(EvalcellError):
     """The file cannot be run, whatever the rows are."""
 
-    def __init__(self, kind: str, message: str, *, traceback: str = "") -> None:
+    def __init__(self, kind: str, message: str, *, traceback: str = "", stdout: str = "", stderr: str = "") -> None:
         super().__init__(message)
         self.kind = kind
         self.traceback = traceback
+        self.stdout = stdout
+        self.stderr = stderr
+
+
+def malformed(why: str) -> DatasetError:
+    """For whoever has asked to stop at the first row that is none."""
+    return DatasetError(
+        f"The dataset is malformed: {why}. Mend it, or leave out --strict to count such rows as failed."
+    )
 
 
 def did_you_mean_file(path: Path) -> str:

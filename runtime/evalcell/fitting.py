@@ -37,18 +37,23 @@ class FirstRows(AbstractContextManager["FirstRows"]):
         self._spool.__exit__(kind, error, trace)
 
     def take(
-        self, rows: Iterator[Row | None], most: int, waiting: Callable[[int], None] = lambda _: None
+        self,
+        rows: Iterator[Row | None],
+        most: int,
+        waiting: Callable[[int], None] = lambda _: None,
+        cancelled: Callable[[], bool] = lambda: False,
     ) -> Iterator[Row | None]:
         """Takes that many rows, or all if there are fewer, and gives an iterator over all rows, these first.
 
-        `waiting` is told how many there are while they are long in coming. A dataset that cannot be read so far raises
-        here, before anything runs: scores after a fit on fewer rows would be other scores.
+        `waiting` is told how many there are while they are long in coming; `cancelled` says when to take no more. A
+        dataset that cannot be read so far raises here, before anything runs: scores after a fit on fewer rows would be
+        other scores.
 
         Raises:
             DatasetError: They cannot be read, or are too large to be kept.
         """
         said = time.monotonic()
-        while self.count < most:
+        while self.count < most and not cancelled():
             try:
                 row = next(rows)
             except StopIteration:

@@ -56,10 +56,15 @@ Number = int | float | None
 
 
 class Aggregates(Struct, frozen=True):
-    """What `aggregate` came to: numbers by name, None for one that is undefined; or why there are none."""
+    """What `aggregate` came to: numbers by name, None for one that is undefined; or why there are none.
+
+    What it printed is kept where it failed.
+    """
 
     numbers: dict[str, Number] = {}
     error: Error | None = None
+    stdout: str = ""
+    stderr: str = ""
 
 
 encode = msgspec.json.Encoder().encode

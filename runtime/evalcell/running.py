@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import Event
 
 from evalcell.datasets import Row
 from evalcell.engine.engine import Engine
@@ -34,11 +35,12 @@ def ready(
     lanes: int = 1,
     seed: int = 0,
     id_path: str | None = None,
+    stop: Event | None = None,
     progress: Progress = silent,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Iterator[Ready]:
     """Parses and plans an evaluator. Executes nothing of it. The first lane takes a while to start: `meanwhile` is
-    called then, for slow things that have to be done anyway.
+    called then, for slow things that have to be done anyway. `stop` may be set at any time to cancel it all.
 
     Raises:
         UsageError, EvaluatorError: It cannot be run, or not in this way.
@@ -46,7 +48,7 @@ def ready(
     """
     limits = parsing_limits(operator)
     parser = _prepare_parser(evaluator, progress)
-    with Engine(lanes) as engine:
+    with Engine(lanes, stop) as engine:
         description = engine.describe(evaluator.text, limits, parser)
         meanwhile()
         _import_what_comes_next(evaluator)
@@ -58,13 +60,15 @@ def ready(
 
 @contextmanager
 def loaded(
-    prepared: Ready, rows: Iterator[Row | None], *, most_rows: int | None = None, progress: Progress = silent
+    prepared: Ready, rows: Iterator[Row | None], *, strict: bool = False, progress: Progress = silent
 ) -> Iterator[Iterator[Row | None]]:
     """Loads the program, and fits it on the first rows if it has a `fit`. Gives the rows, all of them, to run it on.
 
+    How many of them will be scored makes no difference to what it is fitted on, so it makes none to the scores.
+
     Raises:
         EvaluatorError: The module's own code failed, or its `fit`.
-        DatasetError: The rows to fit on cannot be read.
+        DatasetError: The rows to fit on cannot be read; or with `strict`, one of them is malformed.
         SandboxUnavailable, SandboxFault: What it needs is not here, or failed.
     """
     plan = prepared.planned.plan
@@ -74,11 +78,16 @@ def loaded(
         return
     from evalcell.fitting import FirstRows
 
-    most = min(plan.fit_rows, most_rows or plan.fit_rows)
+    most = plan.fit_rows
     with FirstRows() as first:
-        rows = first.take(rows, most, lambda count: progress(f"Reading {most:,} rows to fit on", count / most))
+        rows = first.take(
+            rows,
+            most,
+            waiting=lambda count: progress(f"Reading {most:,} rows to fit on", count / most),
+            cancelled=lambda: prepared.engine.cancelled,
+        )
         progress(f"Fitting on the first {first.count:,} rows" if first.count != 1 else "Fitting on the first row")
-        prepared.engine.open(plan, first)
+        prepared.engine.open(plan, first, strict=strict)
         yield rows
 
 

@@ -12,8 +12,9 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
+from contextvars import ContextVar
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -22,7 +23,7 @@ from evalcell.binding import missing_in
 from evalcell.datasets import Dataset, Format, Row
 from evalcell.engine.batches import Finished
 from evalcell.engine.engine import Engine
-from evalcell.errors import DatasetError, EvaluatorError
+from evalcell.errors import EvaluatorError, malformed
 from evalcell.evaluator import Evaluator
 from evalcell.plan import Plan
 from evalcell.records import Aggregates, Error, Kind, Record
@@ -67,6 +68,10 @@ class Order:
     id_path: str | None = None
 
 
+stop: ContextVar[threading.Event | None] = ContextVar("stop", default=None)
+"""What cancels the run that is being started here, for whoever cannot wait until there is one to be cancelled."""
+
+
 class _Stopped(Exception):
     """Tells the ends of a run that it did not come to its own."""
 
@@ -108,13 +113,14 @@ def start(
                 lanes=order.lanes,
                 seed=order.seed,
                 id_path=order.id_path,
+                stop=stop.get(),
                 progress=progress,
                 meanwhile=meanwhile,
             )
         )
         plan = prepared.planned.plan
         rows = _checked_against_first_row(dataset, prepared, warn)
-        rows = stack.enter_context(loaded(prepared, rows, most_rows=order.rows, progress=progress))
+        rows = stack.enter_context(loaded(prepared, rows, strict=order.strict, progress=progress))
         results = stack.enter_context(_results_kept(plan)) if plan.aggregates else None
         out = stack.enter_context(ExitStack())  # of its own: records are whole before they are aggregated
         write = out.enter_context(sink.opened(order.out))
@@ -127,12 +133,10 @@ def start(
 
 def _checked_against_first_row(dataset: Dataset, prepared: Ready, warn: Callable[[str], None]) -> Iterator[Row | None]:
     """Warns before anything runs when a required parameter finds nothing in the first row; rows go on as they came."""
-    first = next(datasets.only_rows(dataset), None)
-    if first is None:
-        raise DatasetError("The dataset has no rows.")
+    first, rows = datasets.with_first(dataset)
     for sentence in missing_in(prepared.planned.plan.bindings, first.text):
         warn(f"In the first row, {sentence} Name another path with --bind.")
-    return chain([first], dataset)
+    return rows
 
 
 def _results_kept(plan: Plan) -> "Results":
@@ -312,13 +316,18 @@ class Run(AbstractContextManager["Run"]):
         count = sum(summary.scored for summary in self._totals.tally.names.values())
         if not count:
             return
-        self._ends.progress(f"Aggregating {count:,} scores")
+        self._ends.progress(f"Aggregating {count:,} scores" if count != 1 else "Aggregating 1 score")
         try:
             found = Aggregates(error=results.error) if results.error else self._engine.aggregate(results.pieces)
         except EvaluatorError as error:
-            found = Aggregates(error=Error(cast("Kind", error.kind), str(error), error.traceback))
+            failed = Error(cast("Kind", error.kind), str(error), error.traceback)
+            found = Aggregates(error=failed, stdout=error.stdout, stderr=error.stderr)
         except SandboxError as error:
             found = Aggregates(error=Error("infrastructure", str(error)))
+        except BaseException as error:
+            if self._order.out not in (None, "-"):
+                error.add_note(f"All records are in {self._order.out!r}. Only aggregate did not come to its end.")
+            raise
         self._totals.aggregates = found or Aggregates()
 
     def _take(self, piece: Finished) -> None:
@@ -327,8 +336,7 @@ class Run(AbstractContextManager["Run"]):
             self._ends.results.add(piece.results)
         self._totals.add(piece.tally, _failures(piece, _SHOWN_FAILURES - len(self._totals.failures)))
         if self._order.strict and piece.malformed:
-            hint = "Mend it, or leave out --strict to count such rows as failed."
-            raise DatasetError(f"The dataset is malformed: {piece.malformed[0]}. {hint}")
+            raise malformed(piece.malformed[0])
 
     def _close(self, state: State, error: BaseException | None) -> None:
         if self._state != "running":

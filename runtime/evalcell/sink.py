@@ -4,7 +4,7 @@ import fcntl
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -58,7 +58,7 @@ def opened(path: str | None) -> Iterator[Sink]:
     elif path == "-":
         yield _writing_to("standard output", sys.stdout.buffer)
     elif Path(path).exists() and not Path(path).is_file():
-        with _open(Path(path)) as file:
+        with _closing(_open(Path(path)), path) as file:
             yield _writing_to(path, file)
     else:
         with _file(Path(path).resolve()) as sink:
@@ -80,6 +80,21 @@ def _writing_to(name: str, file: IO[bytes]) -> Sink:
             raise OutputError(f"{name} cannot be written on: {error.strerror}.") from None
 
     return write
+
+
+@contextmanager
+def _closing(file: IO[bytes], name: str) -> Iterator[IO[bytes]]:
+    """Closes the file. What a failed write has left in its buffer fails once more then; the first error says why."""
+    try:
+        yield file
+    except BaseException:
+        with suppress(OSError):
+            file.close()
+        raise
+    try:
+        file.close()
+    except OSError as error:
+        raise OutputError(f"{name} cannot be written on: {error.strerror}.") from None
 
 
 def _partial(path: Path) -> Path:
@@ -130,7 +145,7 @@ def _is_still(path: Path, file: IO[bytes]) -> bool:
 @contextmanager
 def _file(path: Path) -> Iterator[Sink]:
     partial, owner = _partial(path), os.getpid()
-    with _open_alone(partial) as file:
+    with _closing(_open_alone(partial), str(partial)) as file:
         try:
             yield _writing_to(str(partial), file)
             _finish(file, partial, path)

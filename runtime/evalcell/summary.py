@@ -5,9 +5,11 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec import structs
+
 from evalcell.choice import Choice
 from evalcell.plan import Plan
-from evalcell.records import Aggregates, Error, Record
+from evalcell.records import Aggregates, Record
 from evalcell.tally import Summary as NameSummary
 from evalcell.tally import Tally
 
@@ -65,15 +67,17 @@ class Summary:
             "failures": self.tally.failures,
             "scores": {name: _numbers(summary) for name, summary in list(self.tally.names.items())},
             "aggregates": dict(self.aggregates.numbers),
-            "aggregate_error": _plain(self.aggregates.error),
+            "aggregate_error": _aggregate_error(self.aggregates),
             "seconds": round(self.seconds, 3),
             "rows_per_second": round(self.rows_per_second, 1),
             "out": out,
         }
 
 
-def _plain(error: Error | None) -> dict[str, Any] | None:
-    return None if error is None else {name: getattr(error, name) for name in error.__struct_fields__}
+def _aggregate_error(found: Aggregates) -> dict[str, Any] | None:
+    if found.error is None:
+        return None
+    return {**structs.asdict(found.error), "stdout": found.stdout, "stderr": found.stderr}
 
 
 def _numbers(summary: NameSummary) -> dict[str, Any]:

@@ -1,8 +1,10 @@
 """`fit` and `aggregate` as a person sees them: on the screen, in `--json`, in `check`, in exit codes."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -92,11 +94,13 @@ def test_rows_that_come_slowly_through_a_pipe_are_waited_for_and_scored_as_they_
     assert "Fitting on the first 2 rows ..." in err
 
 
-def test_fit_takes_no_more_rows_than_are_scored(evalcell, write, rows, tmp_path):
+def test_how_many_rows_are_scored_makes_no_difference_to_what_is_fitted_on(evalcell, write, rows, tmp_path):
     out = tmp_path / "o.jsonl"
-    data = rows([{"output": n} for n in range(9)])
-    assert evalcell("run", write("e.py", SOURCE), "--data", data, "--rows", 4, "--fit-rows", 6, "--out", out).code == 0
-    assert labels(out) == ["[0, 1, 2, 3]"] * 4
+    data = rows([{"output": n} for n in range(5)])
+    assert evalcell("run", write("e.py", SOURCE), "--data", data, "--rows", 1, "--fit-rows", 3, "--out", out).code == 0
+    assert labels(out) == ["[0, 1, 2]"]
+    assert evalcell("run", write("e.py", SOURCE), "--data", data, "--rows", 2, "--out", out).code == 0
+    assert labels(out) == ["[0, 1, 2, 3, 4]"] * 2
 
 
 def test_a_failing_fit_is_an_error_of_the_file_with_its_traceback(evalcell, write, rows, tmp_path):
@@ -202,3 +206,92 @@ def test_the_help_of_run_names_the_hooks(evalcell):
     assert "fit(rows)" in done.out
     assert "aggregate(results)" in done.out
     assert "--fit-rows" in done.out
+
+
+@pytest.mark.parametrize("source", [SOURCE, "def evaluate(output): return 1\n"])
+def test_check_says_that_a_dataset_is_empty(evalcell, write, rows, source):
+    done = evalcell("check", write("e.py", source), "--data", rows([]))
+    assert done.code == 2
+    assert done.err == "error: The dataset has no rows.\n"
+
+
+def test_the_json_of_a_failed_load_or_fit_has_its_traceback_and_prints(evalcell, write, rows):
+    data = rows([{"output": 1}])
+    failing = "    print('seen', len(rows))\n    raise ValueError('no words')\n"
+    fit = write("e.py", "def fit(rows):\n" + failing + "def evaluate(output): return 1\n")
+    error = evalcell("run", fit, "--data", data, "--json").json()["error"]
+    assert error["kind"] == "raised"
+    assert "line 3, in fit" in error["traceback"]
+    assert error["stdout"] == "seen 1\n"
+    load = write("e.py", "1 / 0\ndef evaluate(output): return 1\n")
+    error = evalcell("run", load, "--data", data, "--json").json()["error"]
+    assert "ZeroDivisionError" in error["traceback"]
+    assert "stdout" not in error
+
+
+def test_what_a_failing_fit_printed_stands_below_its_traceback(evalcell, write, rows):
+    source = """import sys
+def fit(rows):
+    print('looked at\x1b[2J', len(rows))
+    print('x' * 9_000, file=sys.stderr)
+    raise ValueError('no words')
+def evaluate(output): return 1
+"""
+    done = evalcell("run", write("e.py", source), "--data", rows([{"output": 1}]))
+    assert done.code == 2
+    _, below = done.err.split("ValueError: no words\nstdout: ")
+    assert below.startswith("looked at\\x1b[2J 1")
+    assert "stderr: xxx" in below
+    assert len(below) < 1_000
+
+
+def test_what_a_failing_aggregate_printed_stands_below_its_traceback(evalcell, write, rows):
+    source = """def evaluate(output): return 1
+def aggregate(results):
+    print('looked [red]at\x1b[2J', len(results))
+    raise ValueError('no mean')
+"""
+    arguments = ("run", write("e.py", source), "--data", rows([{"output": 1}]))
+    done = evalcell(*arguments)
+    assert "ValueError: no mean\nstdout: looked [red]at\\x1b[2J 1" in done.out
+    assert "Aggregating 1 score ..." in done.err
+    error = evalcell(*arguments, "--json").json()["aggregate_error"]
+    assert (error["stdout"], error["stderr"]) == ("looked [red]at\x1b[2J 1\n", "")
+
+
+def test_an_aggregate_without_numbers_is_said_to_have_none(evalcell, write, rows):
+    source = "def evaluate(output): return 1\ndef aggregate(results): return {}\n"
+    done = evalcell("run", write("e.py", source), "--data", rows([{"output": 1}]))
+    assert done.code == 0
+    assert "aggregate returned no numbers." in done.out
+
+
+def test_an_interrupt_while_it_aggregates_says_where_the_records_are(write, rows, tmp_path):
+    source = "def evaluate(output): return 1\ndef aggregate(results):\n    while True: pass\n"
+    command = ["run", write("e.py", source), "--data", rows([{"output": 1}]), "--out", "o.jsonl"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "evalcell", *command], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr.readline() == "Aggregating 1 score ...\n"
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130
+    assert (
+        err.lstrip() == "error: Interrupted.\nAll records are in 'o.jsonl'. Only aggregate did not come to its end.\n"
+    )
+    assert len((tmp_path / "o.jsonl").read_text().splitlines()) == 1
+
+
+def test_strict_stops_at_a_malformed_line_before_fit_is_called(evalcell, write, rows):
+    source = "def fit(rows):\n    raise ValueError('called')\ndef evaluate(output): return 1\n"
+    arguments = ("run", write("e.py", source), "--data", rows([{"output": 1}, "{oops", {"output": 2}]))
+    done = evalcell(*arguments, "--strict", "--rows", 1)
+    assert done.code == 2
+    assert "The dataset is malformed: line 2" in done.err
+    assert "leave out --strict" in done.err
+    assert "fit failed on the first 3 rows (1 of them could not be bound" in evalcell(*arguments).err

@@ -483,3 +483,13 @@ def test_without_that_care_it_would_be(write, tmp_path):
     write("csv.py", f"open({str(planted)!r}, 'w')\n")
     subprocess.run([sys.executable, "-c", "import csv"], cwd=tmp_path, capture_output=True, check=False)
     assert planted.exists()
+
+
+def test_no_number_is_cut_where_there_is_no_screen(evalcell, write, rows):
+    data = rows([{"output": -1.2345e-100}, {"output": 2.2345e-100}])
+    name = "a_name_of_many_characters_" * 3
+    done = evalcell("run", write(f"{name}.py", "def evaluate(output): return output\n"), "--data", data)
+    assert done.code == 0, done.err
+    assert [name, "2", "5e-101", "1.734e-100", "-1.234e-100", "2.234e-100", "-", "0", "0"] in [
+        line.split() for line in done.out.splitlines()
+    ]

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from evalcell.aggregating import aggregates_of
 from evalcell.datasets import Row
 from evalcell.engine import engine
 from evalcell.engine.engine import Engine
+from evalcell.engine.hooks import Aggregating
 from evalcell.engine.process import LaneProcess
 from evalcell.engine.protocol import Aggregate, Fit, Fitted
 from evalcell.spool import Spool
@@ -114,13 +116,13 @@ def test_rows_to_fit_on_are_taken_off_a_generator_and_put_back():
     assert {record.label for record in found} == {"[0, 1, 2, 3]"}
 
 
-def test_fit_gets_no_more_rows_than_are_run():
+def test_fit_gets_its_rows_and_no_more_however_many_are_scored():
     def rows():
         yield from numbers(3)
         raise AssertionError("a row was read that nobody asked for")
 
-    found = list(start(SEEN, rows(), rows=3, fit_rows=100).results())
-    assert [(record.score, record.label) for record in found] == [(n, "[0, 1, 2]") for n in range(3)]
+    found = list(start(SEEN, rows(), rows=2, fit_rows=3).results())
+    assert [(record.score, record.label) for record in found] == [(n, "[0, 1, 2]") for n in range(2)]
 
 
 def test_fit_rows_of_the_block_are_taken_and_a_flag_has_the_last_word():
@@ -274,7 +276,9 @@ def test_a_lane_that_dies_while_it_is_fitted_is_replaced(kill_on):
 
 def test_lanes_that_always_die_while_they_are_fitted_end_the_run_with_a_fault(kill_on):
     kill_on(Fit, 9)
-    with pytest.raises(SandboxFault, match="3 times in a row"):
+    with pytest.raises(
+        SandboxFault, match=r"die while they are fitted, 3 times in a row\. Fit on fewer .*--fit-rows N"
+    ):
         start(SEEN, numbers(3))
 
 
@@ -290,9 +294,9 @@ def test_a_lane_that_falls_silent_while_it_is_fitted_is_replaced(kill_on, monkey
 def test_a_lane_may_be_silent_for_as_long_as_a_hook_may_take(monkeypatch, hook):
     started, start_lane, open_ = [], Engine._start_lane, Engine.open
 
-    def hurried(self, *arguments):
+    def hurried(self, *arguments, **options):
         monkeypatch.setattr(engine, "_GRACE_SECONDS", -1.5)  # from here on a lane is up, and a row has 0.7 seconds
-        open_(self, *arguments)
+        open_(self, *arguments, **options)
 
     monkeypatch.setattr(Engine, "open", hurried)
     monkeypatch.setattr(Engine, "_start_lane", lambda self: started.append(self) or start_lane(self))
@@ -402,7 +406,7 @@ def test_numbers_come_back_as_they_are(value, numbers):
         ("[1, 2]", "aggregate returned [1, 2]; return a number"),
         ("{'f1': 'high'}", "aggregate returned 'high' as 'f1'"),
         ("{'f1': {'macro': 1}}", "aggregate returned {'macro': 1} as 'f1'"),
-        ("{'f1': float('nan')}", "aggregate returned NaN at 'f1'"),
+        ("{'f1': float('nan')}", "aggregate returned NaN at 'f1'; return None for a number that is undefined"),
         ("{'f1': 10**400}", "too large for a float"),
         ("{str(n): n for n in range(101)}", "aggregate returned 101 numbers; 100 are allowed"),
         ("{'x' * 201: 1}", "a name of 201 characters"),
@@ -545,6 +549,43 @@ def test_hooks_are_called_for_asyncio_too():
     assert asyncio.run(run()) == (["[0, 1]"] * 5, {"evaluator": 2})
 
 
+@pytest.mark.parametrize("slow", ["fit", "rows"])
+def test_a_task_that_is_cancelled_while_it_fits_ends_the_fit(monkeypatch, slow):
+    """Where rows come slowly, it is not even begun."""
+    sent, left, real, leave = [], [], LaneProcess.send, Engine.__exit__
+
+    def send(process, message):
+        sent.append(type(message))
+        return real(process, message)
+
+    monkeypatch.setattr(LaneProcess, "send", send)
+    monkeypatch.setattr(Engine, "__exit__", lambda self, *why: left.append(time.monotonic()) or leave(self, *why))
+
+    def data():
+        yield from numbers(3)
+        while slow == "rows":
+            time.sleep(0.01)
+            sent.append("row")
+            yield {"output": 1}
+
+    source = evalcell.Evaluator.from_source("def fit(rows):\n    while True: pass\n" + ECHO)
+    left.clear()
+    waited_for = Fit if slow == "fit" else "row"
+
+    async def cancelled():
+        task = asyncio.create_task(evalcell.arun(source, data(), limits={"fit_seconds": 20}, fit_rows=1_000))
+        while waited_for not in sent:
+            await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return time.monotonic()
+
+    began = asyncio.run(cancelled())  # which waits for the thread
+    assert left[0] - began < 3
+    assert (Fit in sent) == (slow == "fit")
+
+
 @pytest.mark.parametrize("value", [b"", b"{", b"[1]", b'{"a": "x"}', b"1e400", b"\xff", b'"\xff"', b"{" * 200])
 def test_any_bytes_are_numbers_or_an_error(value):
     assert aggregates_of(Returned(value=value), "e").error.kind == "invalid_result"
@@ -617,3 +658,15 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platfor
         for count in (5, 60)
     ]
     assert peaks[1] < peaks[0] + 40, peaks
+
+
+def test_a_lane_lets_go_of_what_it_was_sent_before_aggregate_has_its_own_copy():
+    class Watching:
+        def aggregate(self, results):
+            assert results == b"[1,2]"
+            return Returned(value=b"%d" % len(aggregating._parts))
+
+    aggregating = Aggregating(SimpleNamespace(evaluator="e"))
+    aggregating.add(b"1")
+    aggregating.add(b"2")
+    assert aggregating.aggregate(Watching()).numbers == {"e": 0}

@@ -15,6 +15,10 @@ from pathlib import Path
 import pytest
 
 import evalcell
+from evalcell.engine import engine
+from evalcell.engine.engine import Engine
+from evalcell.engine.process import LaneProcess
+from evalcell.engine.protocol import Faulted, Open, Opened
 from evalcell_sandboxes.caching import cache_dir
 
 pytestmark = pytest.mark.soak
@@ -181,3 +185,43 @@ def test_many_runs_in_one_process_leave_nothing_behind(repeats, tmp_path, monkey
     after = _held()
     assert after["mappings"] <= before["mappings"] + 10, "the allocator may keep a few arenas, not one a run"
     assert {**after, "mappings": 0} == {**before, "mappings": 0}
+
+
+SLOW = "def evaluate(output):\n    for _ in range(300_000): pass\n    return output\n"
+
+
+@pytest.mark.parametrize("fit", ["", "def fit(rows): pass\n"])
+def test_further_lanes_that_die_while_they_start_cost_themselves_only(monkeypatch, fit):
+    opened, real = [], LaneProcess.send
+
+    def send(process, message):
+        sent = real(process, message)
+        if isinstance(message, Open):
+            opened.append(process.pid)
+            if len(opened) > 1:
+                os.kill(process.pid, signal.SIGKILL)
+        return sent
+
+    monkeypatch.setattr(LaneProcess, "send", send)
+    monkeypatch.setattr(engine, "_LANE_START_SECONDS", 0.0)
+    rows = [{"output": n} for n in range(200)]
+    run = evalcell.run(evalcell.Evaluator.from_source(fit + SLOW), rows, workers=2)
+    assert [record.score for record in run.results()] == list(range(200))
+    assert len(opened) == 1 + engine._MOST_FAILED_STARTS
+
+
+def test_a_further_lane_whose_sandbox_fails_costs_itself_only(monkeypatch):
+    opened, hear = [], Engine._hear
+
+    def fail(self, lane, message):
+        if isinstance(message, Opened):
+            opened.append(lane)
+            message = Faulted("no room") if len(opened) > 1 else message
+        hear(self, lane, message)
+
+    monkeypatch.setattr(Engine, "_hear", fail)
+    monkeypatch.setattr(engine, "_LANE_START_SECONDS", 0.0)
+    rows = [{"output": n} for n in range(200)]
+    run = evalcell.run(evalcell.Evaluator.from_source(SLOW), rows, workers=2)
+    assert [record.score for record in run.results()] == list(range(200))
+    assert 1 < len(opened) <= 1 + engine._MOST_FAILED_STARTS

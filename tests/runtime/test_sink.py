@@ -2,6 +2,8 @@
 
 import errno
 import fcntl
+import resource
+from pathlib import Path
 
 import pytest
 
@@ -64,3 +66,27 @@ def test_an_error_keeps_what_was_written_and_names_it(tmp_path):
         fail()
     assert "o.jsonl.partial" in caught.value.__notes__[0]
     assert (tmp_path / "o.jsonl.partial").read_bytes() == b"1\n"
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    path = tmp_path / "o.jsonl"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000, hard))
+    try:
+        with (
+            pytest.raises(OutputError, match=r"o\.jsonl\.partial cannot be written on: File too large") as raised,
+            sink.opened(str(path)) as write,
+        ):
+            write([b"x" * 600, b"x" * 600])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert raised.value.__notes__ == [f"The records so far are in '{path}.partial'."]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+def test_a_full_device_is_named():
+    with (
+        pytest.raises(OutputError, match="/dev/full cannot be written on: No space left on device"),
+        sink.opened("/dev/full") as write,
+    ):
+        write([b"1\n"])

@@ -12,7 +12,7 @@ from evalcell.cli.doctor import UNAVAILABLE, doctor
 from evalcell.cli.entry import INTERRUPTED
 from evalcell.cli.new import new
 from evalcell.cli.run import run
-from evalcell.cli.text import printable
+from evalcell.cli.text import printable, shown
 from evalcell.errors import EvalcellError, EvaluatorError, OutputClosed
 from evalcell.version import __version__
 from evalcell_sandboxes import SandboxError, SandboxUnavailable
@@ -79,14 +79,21 @@ def main() -> int:
 def _fail(error: BaseException, message: str, code: int, *, as_json: bool) -> int:
     notes = getattr(error, "__notes__", [])
     if as_json:
-        click.echo(json.dumps({"error": {"kind": _kind(error), "message": message, "notes": notes}}))
+        click.echo(json.dumps({"error": {"kind": _kind(error), "message": message, "notes": notes, **_left(error)}}))
         return code
     click.echo(f"{click.style('error:', fg='red', bold=True)} {printable(message, lines=True)}", err=True)
-    if isinstance(error, EvaluatorError) and error.traceback:
-        click.echo(printable(error.traceback.rstrip(), lines=True), err=True)
+    for name, text in _left(error).items():
+        line = printable(text.rstrip(), lines=True) if name == "traceback" else f"{name}: {shown(text)}"
+        click.echo(line, err=True)
     for note in notes:
         click.echo(note, err=True)
     return code
+
+
+def _left(error: BaseException) -> dict[str, str]:
+    """What the evaluator's own code has left behind when it failed."""
+    names = ("traceback", "stdout", "stderr")
+    return {name: getattr(error, name) for name in names if isinstance(error, EvaluatorError) and getattr(error, name)}
 
 
 def _kind(error: BaseException) -> str:

@@ -113,9 +113,11 @@ def _settings(settings: Settings, plan: Plan) -> dict[str, dict[str, Any]]:
 def _try(prepared: Ready, data: str, form: Format | None, count: int, progress: Progress) -> list[dict[str, Any]]:
     """Runs the first rows for real and gives what went in beside what came out."""
     work = RowWork(prepared.planned.plan)
-    with datasets.opened(data, form) as dataset, loaded(prepared, dataset, progress=progress) as found:
-        rows = list(islice(datasets.only_rows(found), count))
-        lines = [done for finished in prepared.engine.run(iter(rows)) for done in finished.rows]
+    with datasets.opened(data, form) as dataset:
+        _, every = datasets.with_first(dataset)
+        with loaded(prepared, every, progress=progress) as found:
+            rows = list(islice(datasets.only_rows(found), count))
+            lines = [done for finished in prepared.engine.run(iter(rows)) for done in finished.rows]
     return [_tried(work, row, text) for row, text in zip(rows, lines, strict=True)]
 
 

@@ -133,7 +133,8 @@ def _options() -> list[Callable[[Callable[..., int]], Callable[..., int]]]:
             "--fit-rows",
             type=click.IntRange(min=1),
             metavar="N",
-            help=f"Call the file's fit with the first N rows. Default: what the file says, else {FIT_ROWS:,}.",
+            help=f"Call the file's fit with the first N rows, however many are scored. "
+            f"Default: what the file says, else {FIT_ROWS:,}.",
         ),
         click.option(
             "--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes. Default: one a core."

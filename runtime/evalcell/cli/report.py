@@ -11,11 +11,15 @@ from evalcell.summary import Summary
 from evalcell.tally import Summary as NameSummary
 
 _COLUMNS = ("rows", "mean", "stderr", "min", "max", "passed", "skipped", "failed")
+_WIDTH_OF_A_FILE = 10_000
+"""Nothing is cut or folded where there is no screen that it would have to fit on."""
 
 
 def show(summary: Summary, out: str | None) -> None:
     """Prints the table and the first failures; on stderr when the records themselves take stdout."""
     console = Console(stderr=out == "-", highlight=False, soft_wrap=True)
+    if not console.is_terminal:
+        console.width = _WIDTH_OF_A_FILE
     console.print(_title(summary))
     console.print(_table(summary))
     _show_aggregates(console, summary)
@@ -60,8 +64,12 @@ def _show_aggregates(console: Console, summary: Summary) -> None:
         console.print(f"[red]aggregate failed:[/red] {found.error.kind}: {escape(shown(found.error.message))}")
         if found.error.traceback:
             console.print(escape(printable(found.error.traceback.rstrip(), lines=True)))
-    elif summary.plan.aggregates and not any(scores.scored for scores in summary.tally.names.values()):
-        console.print("aggregate was not called: no row has a score.")
+        for name, text in (("stdout", found.stdout), ("stderr", found.stderr)):
+            if text:
+                console.print(f"{name}: {escape(shown(text))}")
+    elif summary.plan.aggregates:
+        called = any(scores.scored for scores in summary.tally.names.values())
+        console.print("aggregate returned no numbers." if called else "aggregate was not called: no row has a score.")
 
 
 def _number(number: Number) -> str:

@@ -6,6 +6,7 @@ import stat
 import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -141,6 +142,18 @@ def _copy(stream: Stream, spool: IO[bytes]) -> Generator[None, None, None]:
 def only_rows(rows: Iterator[Row | None]) -> Iterator[Row]:
     """The rows alone, for whoever has nothing else to do than wait for them."""
     return (row for row in rows if row is not None)
+
+
+def with_first(rows: Iterator[Row | None]) -> tuple[Row, Iterator[Row | None]]:
+    """The first row, and all rows as they came, this one among them.
+
+    Raises:
+        DatasetError: There is none.
+    """
+    first = next(only_rows(rows), None)
+    if first is None:
+        raise DatasetError("The dataset has no rows.")
+    return first, chain([first], rows)
 
 
 def _standard_input() -> int:

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from itertools import chain
+from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,7 @@ from evalcell.engine.protocol import (
     Work,
 )
 from evalcell.engine.rows import RowWork
-from evalcell.errors import EvaluatorError
+from evalcell.errors import EvaluatorError, malformed
 from evalcell.plan import Plan
 from evalcell.records import Aggregates, Error
 from evalcell_sandboxes import (
@@ -52,6 +53,7 @@ from evalcell_sandboxes import (
     Exceeded,
     Invalid,
     Limits,
+    Outcome,
     Raised,
     Returned,
     SandboxFault,
@@ -92,6 +94,7 @@ class _Lane:
         self.sent_at = 0.0
         self.parts: Iterator[ToLane] = iter(())
         """What it will ask for, part by part."""
+        self.fitting = False
         self.aggregating = False
         self.fault: str | None = None
 
@@ -104,15 +107,16 @@ class _Lane:
 
 
 class Engine(AbstractContextManager["Engine"]):
-    """Runs one plan. Leaving the context kills every lane."""
+    """Runs one plan. Leaving the context kills every lane. Once `stop` is set, it is cancelled."""
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, lanes: int, stop: Event | None = None) -> None:
         self._most_lanes = lanes
         self._lanes: list[_Lane] = []
         self._selector = selectors.DefaultSelector()
         self._plan: Plan | None = None
         self._work: RowWork | None = None
         self._fit_rows: FirstRows | None = None
+        self._strict = False
         self._aggregates: Aggregates | None = None
         self._batches: deque[Batch] = deque()
         self._waiting: deque[Span] = deque()
@@ -120,7 +124,7 @@ class Engine(AbstractContextManager["Engine"]):
         self._failed_starts = 0
         self._rows_started = 0.0
         self._source = Source(iter(()))
-        self.cancelled = False
+        self._stop = stop or Event()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -151,11 +155,14 @@ class Engine(AbstractContextManager["Engine"]):
 
         return answer
 
-    def open(self, plan: Plan, fit_rows: "FirstRows | None" = None) -> None:
+    def open(self, plan: Plan, fit_rows: "FirstRows | None" = None, *, strict: bool = False) -> None:
         """Loads the plan's program in the first lane, the one that described it, and fits it where the plan says so.
+
+        With `strict`, it is fitted only if none of the rows to fit on is malformed.
 
         Raises:
             EvaluatorError: The module's own code failed, or its `fit`.
+            DatasetError: A row is malformed.
             SandboxUnavailable, SandboxFault: The sandbox could not do it.
         """
         assert (plan.fit_rows is None) == (fit_rows is None), (
@@ -164,6 +171,7 @@ class Engine(AbstractContextManager["Engine"]):
         self._plan = plan
         self._work = RowWork(plan)
         self._fit_rows = fit_rows
+        self._strict = strict
         self._lanes[0].process.send(Open(plan))
         self._wait_for_a_ready_lane()
 
@@ -200,6 +208,7 @@ class Engine(AbstractContextManager["Engine"]):
         elif self._fit_rows is None:
             self._welcome(lane)
         else:
+            lane.fitting = True
             lane.parts = chain(map(RowsToFit, self._fit_rows.chunks()), [Fit()])
             lane.send_part()
 
@@ -211,15 +220,23 @@ class Engine(AbstractContextManager["Engine"]):
             self._refuse(lane, _fit_error(fitted, self._fit_rows.count))
 
     def _welcome(self, lane: _Lane) -> None:
-        lane.ready = True
+        lane.ready, lane.fitting = True, False
         self._failed_starts = 0
 
     def _refuse(self, lane: _Lane, error: EvaluatorError) -> None:
         """The program failed in a lane that should have become ready. If others are, the run goes on with those."""
-        if not any(other.ready for other in self._lanes):
+        if not self._any_ready():
             raise error
         self._drop(lane)
+        self._make_do()
+
+    def _any_ready(self) -> bool:
+        return any(lane.ready for lane in self._lanes)
+
+    def _make_do(self) -> None:
+        """No more lanes are started than there are; only one that is lost will be replaced."""
         self._most_lanes = max(1, len(self._lanes))
+        self._failed_starts = 0
 
     # -- the rows -------------------------------------------------------------------------------------------------
     def run(self, rows: Iterator[Row | None]) -> Iterator[Finished]:
@@ -250,7 +267,11 @@ class Engine(AbstractContextManager["Engine"]):
 
     def cancel(self) -> None:
         """Makes `run` end where it stands, within a moment. May be called from any thread."""
-        self.cancelled = True
+        self._stop.set()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._stop.is_set()
 
     def _has_room(self) -> bool:
         return (
@@ -318,6 +339,8 @@ class Engine(AbstractContextManager["Engine"]):
         match message:
             case Opened():
                 self._loaded(lane, message)
+            case More(problems) if problems and self._strict:
+                raise malformed(problems[0])
             case More() if lane.send_part():
                 pass
             case Fitted() if not lane.ready and self._fit_rows is not None:
@@ -327,7 +350,7 @@ class Engine(AbstractContextManager["Engine"]):
             case Done():
                 self._fill(lane, message)
             case Faulted():
-                if message.unavailable is not None or not lane.ready:
+                if message.unavailable is not None or not self._any_ready():
                     raise _error_of(message)
                 self._bury(lane, message.message)
             case _:
@@ -380,7 +403,7 @@ class Engine(AbstractContextManager["Engine"]):
         lane.fault = fault
         how = self._drop(lane)
         if not lane.ready:
-            self._count_failed_start(how)
+            self._count_failed_start(how, "while they are fitted" if lane.fitting else "before they are ready")
         if not lane.spans:
             return
         first, *rest = lane.spans
@@ -418,12 +441,16 @@ class Engine(AbstractContextManager["Engine"]):
         call = limits.aggregate_seconds if lane.aggregating else limits.wall_seconds
         return call + _LOADS * fresh + _GRACE_SECONDS
 
-    def _count_failed_start(self, how: str = "") -> None:
+    def _count_failed_start(self, how: str, when: str = "before they are ready") -> None:
+        """Lanes that die one after the other before they can do anything end the run, unless others work on."""
         self._failed_starts += 1
-        if self._failed_starts >= _MOST_FAILED_STARTS:
-            raise SandboxFault(
-                f"Worker processes die before they are ready, {self._failed_starts} times in a row.{how}"
-            )
+        if self._failed_starts < _MOST_FAILED_STARTS:
+            return
+        if self._any_ready():
+            self._make_do()
+            return
+        hint = " Fit on fewer rows with --fit-rows N, or in one process with --workers 1." if "fitted" in when else ""
+        raise SandboxFault(f"Worker processes die {when}, {self._failed_starts} times in a row.{hint}{how}")
 
 
 def _description(answer: FromLane) -> Description | SyntaxProblem | Exceeded | Crashed:
@@ -455,30 +482,39 @@ def _fit_error(fitted: Fitted, count: int) -> EvaluatorError:
     where = f"on the first {count:,} rows" if count != 1 else "on the first row"
     if fitted.left_out:
         where += f" ({fitted.left_out:,} of them could not be bound and were left out)"
-    match fitted.outcome:
-        case Raised(exception=exception, message=message, traceback=traceback):
+    outcome = fitted.outcome
+    match outcome:
+        case Raised(exception=exception, message=message):
             said = f"{exception}: {message}" if message else exception
-            return EvaluatorError("raised", f"fit failed {where}: {said}", traceback=traceback)
+            return _evaluator_error("raised", f"fit failed {where}: {said}", outcome)
         case Exceeded(limit=limit, message=message):
             raise_it = (
                 "" if limit == "stack" else f" Raise it with --limit {limit}=N, or fit on fewer with --fit-rows N."
             )
-            return EvaluatorError("exceeded", f"fit ran into the limit {limit} {where}: {message}.{raise_it}")
-        case Crashed(message=message):
-            return EvaluatorError("crashed", f"fit crashed {where}: {message}.")
-        case Invalid(message=message):
-            return EvaluatorError("invalid_result", f"fit failed {where}: {message}.")
-    return EvaluatorError("invalid_result", f"fit failed {where}: {fitted.outcome!r:.300}")
-
-
-def _load_error(loaded: object) -> EvaluatorError:
-    match loaded:
-        case Raised(exception=exception, message=message, traceback=traceback):
-            return EvaluatorError(
-                "raised", f"The module failed while it was loaded: {exception}: {message}", traceback=traceback
+            return _evaluator_error(
+                "exceeded", f"fit ran into the limit {limit} {where}: {message}.{raise_it}", outcome
             )
-        case Exceeded(limit=limit, message=message):
-            return EvaluatorError("exceeded", f"The module ran into the limit {limit} while it was loaded: {message}.")
         case Crashed(message=message):
-            return EvaluatorError("crashed", f"The module crashed while it was loaded: {message}.")
-    return EvaluatorError("invalid_result", f"The module could not be loaded: {loaded!r:.300}")
+            return _evaluator_error("crashed", f"fit crashed {where}: {message}.", outcome)
+        case Invalid(message=message):
+            return _evaluator_error("invalid_result", f"fit failed {where}: {message}.", outcome)
+    return _evaluator_error("invalid_result", f"fit failed {where}: {outcome!r:.300}", outcome)
+
+
+def _load_error(loaded: Outcome) -> EvaluatorError:
+    match loaded:
+        case Raised(exception=exception, message=message):
+            said = f"The module failed while it was loaded: {exception}: {message}"
+            return _evaluator_error("raised", said, loaded)
+        case Exceeded(limit=limit, message=message):
+            said = f"The module ran into the limit {limit} while it was loaded: {message}."
+            return _evaluator_error("exceeded", said, loaded)
+        case Crashed(message=message):
+            return _evaluator_error("crashed", f"The module crashed while it was loaded: {message}.", loaded)
+    return _evaluator_error("invalid_result", f"The module could not be loaded: {loaded!r:.300}", loaded)
+
+
+def _evaluator_error(kind: str, message: str, outcome: Outcome) -> EvaluatorError:
+    """The error with all that helps to find its cause: the code's traceback, and what it printed until then."""
+    traceback = outcome.traceback if isinstance(outcome, Raised) else ""
+    return EvaluatorError(kind, message, traceback=traceback, stdout=outcome.stdout, stderr=outcome.stderr)

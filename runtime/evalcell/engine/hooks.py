@@ -2,7 +2,7 @@
 
 from evalcell.aggregating import aggregates_of
 from evalcell.datasets import Row
-from evalcell.engine.protocol import NOTHING, Fitted
+from evalcell.engine.protocol import NOTHING, Fitted, More
 from evalcell.engine.rows import RowWork
 from evalcell.plan import Plan
 from evalcell.records import Aggregates
@@ -22,19 +22,22 @@ class Fitting:
         self._size = 0
         self._left_out = 0
 
-    def add(self, rows: list[Row]) -> Fitted | None:
-        """Binds some rows; gives the answer at once where they are more than fit into the sandbox."""
+    def add(self, rows: list[Row]) -> More | Fitted:
+        """Binds some rows and asks for more; gives the answer at once where they do not fit into the sandbox."""
+        malformed = []
         for row in rows:
             ready = self._work.bind(row)
             if ready.error is not None:
                 self._left_out += 1
+                if ready.malformed is not None:
+                    malformed.append(ready.malformed)
                 continue
             self._arguments.append(ready.arguments)
             self._size += max(len(ready.arguments), _LEAST_ROW_BYTES)
             if self._size > self._memory_bytes:
                 message = f"the arguments of {len(self._arguments):,} rows alone have more than that"
                 return Fitted(Exceeded(limit="memory_bytes", message=message), self._left_out)
-        return None
+        return More(malformed)
 
     def fit(self, session: Session) -> Fitted:
         outcome = session.fit(self._arguments)
@@ -54,4 +57,6 @@ class Aggregating:
         self._parts.append(part)
 
     def aggregate(self, session: Session) -> Aggregates:
-        return aggregates_of(session.aggregate(b"[" + b",".join(self._parts) + b"]"), self._evaluator)
+        results = b"[%b]" % b",".join(self._parts)
+        self._parts.clear()  # the guest's own copy comes on top of what is held here
+        return aggregates_of(session.aggregate(results), self._evaluator)

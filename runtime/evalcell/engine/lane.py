@@ -118,7 +118,7 @@ class Lane:
 
     def _gather(self, rows: list[Row]) -> None:
         assert self._fitting is not None
-        self._send(self._fitting.add(rows) or More())
+        self._send(self._fitting.add(rows))
 
     def _fit(self) -> None:
         assert self._session is not None

@@ -91,7 +91,12 @@ class Opened(Struct, frozen=True, tag=True):
 
 
 class More(Struct, frozen=True, tag=True):
-    """The next part may come. A lane asks for each, so that nothing piles up before it."""
+    """The next part may come. A lane asks for each, so that nothing piles up before it.
+
+    `malformed` says which rows of the last part were none.
+    """
+
+    malformed: list[str] = []
 
 
 class Fitted(Struct, frozen=True, tag=True):
