@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from evalcell.fitting import FirstRows
 
 _BATCH_SECONDS = 0.1
-_MOST_BATCH_ROWS = 256
+_MOST_BATCH_ROWS = 512
 _AHEAD = 2
 """Batches that a lane holds: one that it works on and one that waits, so that it never idles."""
 _WINDOW = 8

@@ -1,6 +1,7 @@
 """The way of a row inside a lane: bind, run, score, record."""
 
 import threading
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
@@ -15,7 +16,7 @@ from evalcell.paths import MISSING, Missing, Path
 from evalcell.plan import Plan
 from evalcell.records import Error, Record
 from evalcell.scoring import InvalidResult, Score, scores_of
-from evalcell.tally import Moments, Tally, count_label
+from evalcell.tally import Moments, Summary, Tally, count_label
 from evalcell_sandboxes import Crashed, Exceeded, Invalid, Outcome, Raised, Returned, Session
 from evalcell_sandboxes.outcome import Failure
 
@@ -46,7 +47,7 @@ class RowWork:
         self._id_path = Path("id" if plan.id_path is None else plan.id_path)
         self._id_required = plan.id_path is not None
         self.tally = Tally()
-        self._new_scores: dict[str, list[float]] = {}
+        self._new_scores: defaultdict[str, list[float]] = defaultdict(list)
         self._done: list[bytes] = []
         self._done_bytes = 0
         self._malformed: list[str] = []
@@ -97,7 +98,8 @@ class RowWork:
         """What was counted since the last call."""
         for name, scores in self._new_scores.items():
             self.tally.summary(name).scores.merge(Moments.of(scores))
-        taken, self.tally, self._new_scores = self.tally, Tally(), {}
+        self._new_scores.clear()
+        taken, self.tally = self.tally, Tally()
         return taken
 
     def take(self) -> Done | None:
@@ -168,25 +170,26 @@ class RowWork:
         return lines
 
     def _line(self, item: Ready, outcome: Outcome, score: Score) -> bytes:
-        record = self._record(item.row, item.id, score, outcome, "skipped" if score.skipped else "scored")
-        self._count(record)
-        if self._plan.aggregates and record.status == "scored":
-            self._results_of_row.append(records.result_of(record))
+        status: records.Status = "skipped" if score.skipped else "scored"
+        record = self._record(item.row, item.id, score, outcome, status)
+        summary = self.tally.names.get(record.name) or self.tally.summary(record.name)
+        if score.skipped:
+            summary.skipped += 1
+        else:
+            self._count(record, summary)
         return records.encode(record) + b"\n"
 
-    def _count(self, record: Record) -> None:
-        summary = self.tally.summary(record.name)
-        if record.status == "skipped":
-            summary.skipped += 1
-            return
+    def _count(self, record: Record, summary: Summary) -> None:
         summary.scored += 1
         if record.score is not None:
-            self._new_scores.setdefault(record.name, []).append(record.score)
+            self._new_scores[record.name].append(record.score)
         if record.label is not None:
             count_label(summary.labels, record.label)
         if record.passed is not None:
             summary.judged += 1
             summary.passed += record.passed
+        if self._plan.aggregates:
+            self._results_of_row.append(records.result_of(record))
 
     def _record(
         self,

@@ -15,7 +15,7 @@ from evalcell_sandboxes.program import Confinement, Isolation, Program
 from evalcell_sandboxes.sandbox import Raw, Session
 from evalcell_sandboxes.wasm.guests import Answered, Guest, Output, Report
 
-_ROWS_A_CALL = 256
+_ROWS_A_CALL = 512
 _MOST_FAILED_LOADS = 3
 _RESERVE_BYTES = 32 * 1024**2
 """Memory that a loaded module leaves free: rows that use no more of it can be undone."""
@@ -76,7 +76,8 @@ class WasmSession(Session):
 
     def fit(self, rows: Sequence[Raw]) -> Outcome:
         self._fitted_on = b"\n".join(row.replace(b"\n", b" ") for row in rows)
-        if self._fresh_rows and self._guest.alive:  # where no row has left anything, there is nothing to load again
+        unspoilt = self._fresh_rows and self._guest.alive and isinstance(self._loaded, Returned)
+        if unspoilt:  # no row has left anything, so there is no need to load the module again
             return self._checked(self._call_fit())
         return self._renew()
 

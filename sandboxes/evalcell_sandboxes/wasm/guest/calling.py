@@ -26,6 +26,7 @@ _scan = json.JSONDecoder().scan_once  # what `json.loads` comes down to, without
 _encoded = results.encoded
 _Coroutine = types.CoroutineType
 _LAZY = (types.GeneratorType, types.AsyncGeneratorType)
+_generator, _Unseeded = lots.generator, lots.Unseeded
 _LINE_FEED = 10
 _DONE, _STOP, _USED = answers.DONE, answers.STOP, answers.USED
 
@@ -66,11 +67,13 @@ def run(rows: str) -> str:
 
     Comes back early where the host says so, or where there is no room for an answer, which is then what it returns.
     """
-    contents, words, at, room, decide_by = answers.contents, answers.words, answers.HEADER, _loaded.room, lots.decide_by
+    contents, words, at, room = answers.contents, answers.words, answers.HEADER, _loaded.room
     words[_DONE] = words[_STOP] = 0
     words[_USED] = at
     for number, arguments in enumerate(rows.split("\n"), 1):
-        decide_by(arguments)
+        lots.due = arguments
+        if _generator.__class__ is not _Unseeded:
+            lots.unseed()
         report = _report(_evaluate, arguments)
         text = report.encode()
         end = at + len(text)

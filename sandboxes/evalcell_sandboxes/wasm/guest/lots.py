@@ -8,25 +8,26 @@ import _random
 import random
 from hashlib import blake2b
 
-_generator = random._inst
+generator = random._inst
 _Seeded = random.Random
 _reseed = _random.Random.seed
 _key = bytes(8)
-_due = 0
+due = 0
+"""What decides all that is drawn from here on: a seed, or the text of a row."""
 
 
-class _Unseeded(random.Random):
+class Unseeded(random.Random):
     def random(self):
         _seed()
-        return _generator.random()
+        return generator.random()
 
     def getrandbits(self, k):
         _seed()
-        return _generator.getrandbits(k)
+        return generator.getrandbits(k)
 
     def getstate(self):
         _seed()
-        return _generator.getstate()
+        return generator.getstate()
 
     def setstate(self, state):
         self.__class__ = _Seeded
@@ -38,39 +39,37 @@ class _Unseeded(random.Random):
 
 
 def _seed() -> None:
-    seed = _due
+    seed = due
     if type(seed) is str:
         seed = int.from_bytes(blake2b(seed.encode(), digest_size=8, key=_key).digest(), "big")
-    _generator.__class__ = _Seeded
-    _reseed(_generator, seed)
+    generator.__class__ = _Seeded
+    _reseed(generator, seed)
 
 
 def _random_function():
-    return _generator.random()
+    return generator.random()
 
 
 def _getrandbits(k):
-    return _generator.getrandbits(k)
+    return generator.getrandbits(k)
 
 
 def _getstate():
-    return _generator.getstate()
+    return generator.getstate()
 
 
 def begin(seed: int) -> None:
     """Starts a run with its seed, by which the module draws while it is loaded."""
-    global _key
-    _key = seed.to_bytes(8, "big")
-    decide_by(seed)
+    global _key, due
+    _key, due = seed.to_bytes(8, "big"), seed
+    unseed()
     # These are bound to methods of the one class or the other; the rest of `random` asks the generator each time.
     random.random, random.getrandbits, random.getstate = _random_function, _getrandbits, _getstate
-    random.seed, random.setstate = _generator.seed, _generator.setstate
+    random.seed, random.setstate = generator.seed, generator.setstate
 
 
-def decide_by(due) -> None:
-    """Has all that is drawn from here on be decided by this: a seed, or the text of a row."""
-    global _due
-    _due = due
-    if _generator.__class__ is not _Unseeded:
-        _generator.__class__ = _Unseeded
-        _generator.gauss_next = None
+def unseed() -> None:
+    """Has what is due decide what is drawn next."""
+    if generator.__class__ is not Unseeded:
+        generator.__class__ = Unseeded
+        generator.gauss_next = None
