@@ -186,9 +186,11 @@ def test_leaving_the_engine_leaves_no_process(engine_for, rows):
     made = engine_for("def evaluate(output):\n    while True: pass\n", lanes=2, limits={"wall_seconds": 60})
     with datasets.opened(str(rows([{"output": n} for n in range(10)]))) as dataset:
         running = made.engine.run(dataset)
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have us ignore it
         threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             next(running)
+        signal.signal(signal.SIGINT, before)
     pids = made.engine.lane_pids()
     made.engine.__exit__(None, None, None)
     assert pids
