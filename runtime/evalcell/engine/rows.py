@@ -1,5 +1,6 @@
 """The way of a row inside a lane: bind, run, score, record."""
 
+import math
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -46,6 +47,7 @@ class RowWork:
         self._binder = Binder(plan.bindings)
         self._id_path = Path("id" if plan.id_path is None else plan.id_path)
         self._id_required = plan.id_path is not None
+        self._takes_any_number = plan.output.kind == "freeform" and plan.output.threshold is None
         self.tally = Tally()
         self._new_scores: defaultdict[str, list[float]] = defaultdict(list)
         self._done: list[bytes] = []
@@ -157,7 +159,10 @@ class RowWork:
         if not isinstance(outcome, Returned):
             return self.failed(item.row, item.id, _error_of(outcome), outcome)
         try:
-            scores = scores_of(_value(outcome.value), self._plan.output, self._plan.evaluator)
+            value = _value(outcome.value)
+            if self._takes_any_number and type(value) is float and math.isfinite(value):
+                return self._number_line(item, outcome, value)
+            scores = scores_of(value, self._plan.output, self._plan.evaluator)
         except InvalidResult as invalid:
             return self.failed(item.row, item.id, Error("invalid_result", str(invalid)), outcome)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -168,6 +173,20 @@ class RowWork:
             silent = msgspec.structs.replace(outcome, stdout="", stderr="")  # prints are the row's, and stand once
             lines = b"".join([lines, *(self._line(item, silent, score) for score in scores[1:])])
         return lines
+
+    def _number_line(self, item: Ready, outcome: Outcome, number: float) -> bytes:
+        """The line of a plain number where any will do, as most are: what `_line` makes of it, in half the time."""
+        plan = self._plan
+        name = plan.evaluator
+        record = Record(
+            item.row.index, item.id, name, name, plan.version, plan.sandbox, "scored", number,
+            stdout=outcome.stdout, stderr=outcome.stderr, usage=outcome.usage,
+        )  # fmt: skip
+        (self.tally.names.get(name) or self.tally.summary(name)).scored += 1
+        self._new_scores[name].append(number)
+        if plan.aggregates:
+            self._results_of_row.append(records.result_of(record))
+        return records.encode(record) + b"\n"
 
     def _line(self, item: Ready, outcome: Outcome, score: Score) -> bytes:
         status: records.Status = "skipped" if score.skipped else "scored"
