@@ -4,15 +4,15 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
 
 from evalcell.errors import OutputError
-from evalcell.records import Aggregates, Error, Number
+from evalcell.records import Aggregates, Error, Number, error_of
 from evalcell.scoring import InvalidResult
 from evalcell.spool import Spool
-from evalcell_sandboxes import Crashed, Exceeded, Invalid, Outcome, Raised, Returned
+from evalcell_sandboxes import Exceeded, Failure, Invalid, Outcome, Returned
 
 _MOST_NAMES = 100
 _MOST_NAME_CHARACTERS = 200
@@ -126,18 +126,14 @@ def _number(value: Any, name: str) -> Number:
     return number
 
 
-def _error(outcome: Raised | Exceeded | Crashed | Invalid) -> Error:
-    match outcome:
-        case Raised(exception=exception, message=message, traceback=traceback):
-            return Error("raised", f"{exception}: {message}" if message else exception, traceback)
-        case Exceeded(limit=limit, message=message):
-            raised = f" ({limit}). Raise it with --limit {limit}=N" if limit != "stack" else ""
-            return Error("exceeded", f"{message}{raised}", limit=limit)
-        case Crashed(message=message):
-            return Error("crashed", message)
-        case Invalid(message=message):
-            return Error("invalid_result", _reworded(message))
-    assert_never(outcome)
+def _error(outcome: Failure) -> Error:
+    error = error_of(outcome)
+    if isinstance(outcome, Exceeded) and outcome.limit != "stack":
+        message = f"{error.message} ({outcome.limit}). Raise it with --limit {outcome.limit}=N"
+        return msgspec.structs.replace(error, message=message)
+    if isinstance(outcome, Invalid):
+        return msgspec.structs.replace(error, message=_reworded(error.message))
+    return error
 
 
 def _reworded(message: str) -> str:

@@ -1,11 +1,11 @@
 """What is written for each row and score: one record, whatever happened."""
 
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 import msgspec
 from msgspec import Struct
 
-from evalcell_sandboxes import Usage
+from evalcell_sandboxes import Crashed, Exceeded, Failure, Invalid, Raised, Usage
 
 Status = Literal["scored", "skipped", "failed"]
 Kind = Literal["syntax", "signature", "binding", "raised", "exceeded", "crashed", "invalid_result", "infrastructure"]
@@ -74,3 +74,17 @@ decode = msgspec.json.Decoder(Record).decode
 def result_of(record: Record) -> bytes:
     """A record's `Result`, as JSON."""
     return encode(Result(record.row, record.id, record.name, record.score, record.label, record.metadata))
+
+
+def error_of(outcome: Failure) -> Error:
+    """The error that an outcome means for what was called."""
+    match outcome:
+        case Raised(exception=exception, message=message, traceback=traceback):
+            return Error("raised", f"{exception}: {message}" if message else exception, traceback)
+        case Exceeded(limit=limit, message=message):
+            return Error("exceeded", message, limit=limit)
+        case Crashed(message=message):
+            return Error("crashed", message)
+        case Invalid(message=message):
+            return Error("invalid_result", message)
+    assert_never(outcome)

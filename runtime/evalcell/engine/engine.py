@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from evalcell.datasets import Row
+from evalcell.engine import failures
 from evalcell.engine.batches import Batch, Finished, Source, Span
 from evalcell.engine.process import LaneProcess
 from evalcell.engine.protocol import (
@@ -46,18 +47,14 @@ from evalcell.engine.protocol import (
 from evalcell.engine.rows import RowWork
 from evalcell.errors import EvaluatorError, malformed
 from evalcell.plan import Plan
-from evalcell.records import Aggregates, Error
+from evalcell.records import Aggregates
 from evalcell_sandboxes import (
     Crashed,
     Description,
     Exceeded,
-    Invalid,
     Limits,
-    Outcome,
-    Raised,
     Returned,
     SandboxFault,
-    SandboxUnavailable,
     SyntaxProblem,
 )
 
@@ -204,7 +201,7 @@ class Engine(AbstractContextManager["Engine"]):
 
     def _loaded(self, lane: _Lane, opened: Opened) -> None:
         if not isinstance(opened.loaded, Returned):
-            self._refuse(lane, _load_error(opened.loaded))
+            self._refuse(lane, failures.load_error(opened.loaded))
         elif self._fit_rows is None:
             self._welcome(lane)
         else:
@@ -217,7 +214,7 @@ class Engine(AbstractContextManager["Engine"]):
         if isinstance(fitted.outcome, Returned):
             self._welcome(lane)
         else:
-            self._refuse(lane, _fit_error(fitted, self._fit_rows.count))
+            self._refuse(lane, failures.fit_error(fitted, self._fit_rows.count))
 
     def _welcome(self, lane: _Lane) -> None:
         lane.ready, lane.fitting = True, False
@@ -351,7 +348,7 @@ class Engine(AbstractContextManager["Engine"]):
                 self._fill(lane, message)
             case Faulted():
                 if message.unavailable is not None or not self._any_ready():
-                    raise _error_of(message)
+                    raise failures.error_of(message)
                 self._bury(lane, message.message)
             case _:
                 self._bury(lane, "it gave an answer nobody asked for")
@@ -394,7 +391,7 @@ class Engine(AbstractContextManager["Engine"]):
                 return self._aggregates
             deaths += lane not in self._lanes
             if deaths > _MOST_RETRIES:
-                return Aggregates(error=_death_over("aggregate", deaths, lane.fault))
+                return Aggregates(error=failures.death_over("aggregate", deaths, lane.fault))
         return None
 
     # -- deaths ---------------------------------------------------------------------------------------------------
@@ -422,7 +419,7 @@ class Engine(AbstractContextManager["Engine"]):
     def _give_up(self, span: Span, fault: str | None) -> None:
         assert self._work is not None
         row = span.rows()[0]
-        error = _death_over("this row", span.deaths + 1, fault)
+        error = failures.death_over("this row", span.deaths + 1, fault)
         lines = self._work.failed(row, self._work.bind(row).id, error)
         self._work.tally.rows += 1
         span.batch.fill(span.start, Done([lines], self._work.take_tally()))
@@ -461,60 +458,4 @@ def _description(answer: FromLane) -> Description | SyntaxProblem | Exceeded | C
             return problem
         case NotDescribed(outcome):
             return outcome
-    raise _error_of(answer)
-
-
-def _error_of(answer: FromLane) -> SandboxUnavailable | SandboxFault:
-    if isinstance(answer, Faulted) and answer.unavailable is not None:
-        return SandboxUnavailable(answer.unavailable, answer.message)
-    return SandboxFault(
-        answer.message if isinstance(answer, Faulted) else f"unexpected answer: {type(answer).__name__}"
-    )
-
-
-def _death_over(what: str, times: int, fault: str | None) -> Error:
-    if fault is None:
-        return Error("crashed", f"the worker process died on {what}, {times} times")
-    return Error("infrastructure", f"the sandbox failed on {what}, {times} times: {fault}")
-
-
-def _fit_error(fitted: Fitted, count: int) -> EvaluatorError:
-    where = f"on the first {count:,} rows" if count != 1 else "on the first row"
-    if fitted.left_out:
-        where += f" ({fitted.left_out:,} of them could not be bound and were left out)"
-    outcome = fitted.outcome
-    match outcome:
-        case Raised(exception=exception, message=message):
-            said = f"{exception}: {message}" if message else exception
-            return _evaluator_error("raised", f"fit failed {where}: {said}", outcome)
-        case Exceeded(limit=limit, message=message):
-            raise_it = (
-                "" if limit == "stack" else f" Raise it with --limit {limit}=N, or fit on fewer with --fit-rows N."
-            )
-            return _evaluator_error(
-                "exceeded", f"fit ran into the limit {limit} {where}: {message}.{raise_it}", outcome
-            )
-        case Crashed(message=message):
-            return _evaluator_error("crashed", f"fit crashed {where}: {message}.", outcome)
-        case Invalid(message=message):
-            return _evaluator_error("invalid_result", f"fit failed {where}: {message}.", outcome)
-    return _evaluator_error("invalid_result", f"fit failed {where}: {outcome!r:.300}", outcome)
-
-
-def _load_error(loaded: Outcome) -> EvaluatorError:
-    match loaded:
-        case Raised(exception=exception, message=message):
-            said = f"The module failed while it was loaded: {exception}: {message}"
-            return _evaluator_error("raised", said, loaded)
-        case Exceeded(limit=limit, message=message):
-            said = f"The module ran into the limit {limit} while it was loaded: {message}."
-            return _evaluator_error("exceeded", said, loaded)
-        case Crashed(message=message):
-            return _evaluator_error("crashed", f"The module crashed while it was loaded: {message}.", loaded)
-    return _evaluator_error("invalid_result", f"The module could not be loaded: {loaded!r:.300}", loaded)
-
-
-def _evaluator_error(kind: str, message: str, outcome: Outcome) -> EvaluatorError:
-    """The error with all that helps to find its cause: the code's traceback, and what it printed until then."""
-    traceback = outcome.traceback if isinstance(outcome, Raised) else ""
-    return EvaluatorError(kind, message, traceback=traceback, stdout=outcome.stdout, stderr=outcome.stderr)
+    raise failures.error_of(answer)

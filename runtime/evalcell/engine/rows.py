@@ -4,7 +4,6 @@ import math
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import assert_never
 
 import msgspec
 from msgspec import Raw, Struct
@@ -18,8 +17,7 @@ from evalcell.plan import Plan
 from evalcell.records import Error, Record
 from evalcell.scoring import InvalidResult, Score, scores_of
 from evalcell.tally import Moments, Summary, Tally, count_label
-from evalcell_sandboxes import Crashed, Exceeded, Invalid, Outcome, Raised, Returned, Session
-from evalcell_sandboxes.outcome import Failure
+from evalcell_sandboxes import Outcome, Returned, Session
 
 _fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _value = msgspec.json.Decoder().decode
@@ -157,7 +155,7 @@ class RowWork:
 
     def _scored(self, item: Ready, outcome: Outcome) -> bytes:
         if not isinstance(outcome, Returned):
-            return self.failed(item.row, item.id, _error_of(outcome), outcome)
+            return self.failed(item.row, item.id, records.error_of(outcome), outcome)
         try:
             value = _value(outcome.value)
             if self._takes_any_number and type(value) is float and math.isfinite(value):
@@ -238,20 +236,6 @@ class RowWork:
             outcome.stderr if outcome else "",
             outcome.usage if outcome else None,
         )
-
-
-def _error_of(outcome: Failure) -> Error:
-    """The error that an outcome means for its row."""
-    match outcome:
-        case Raised(exception=exception, message=message, traceback=traceback):
-            return Error("raised", f"{exception}: {message}" if message else exception, traceback)
-        case Exceeded(limit=limit, message=message):
-            return Error("exceeded", message, limit=limit)
-        case Crashed(message=message):
-            return Error("crashed", message)
-        case Invalid(message=message):
-            return Error("invalid_result", message)
-    assert_never(outcome)
 
 
 def _failure_name(error: Error) -> str:

@@ -28,8 +28,8 @@ written to hot pages only. Should the count ever be wrong, the look that is take
 and the run ends with an error rather than with rows that may have seen each other.
 
 What would break this: guest code on more than one thread, a memory that is shared or not private, a guest that stays
-on the stack between calls (an async export), a second memory. The image has none of them, and `take` gives no
-snapshot where it does not find what it expects; then every row gets an instance of its own.
+on the stack between calls (an async export), a second memory. The image has none of them. Where `works_here` finds
+that the machine does not do its part, no snapshot is taken, and every row gets an instance of its own.
 """
 
 import ctypes
