@@ -68,6 +68,7 @@ class Aggregates(Struct, frozen=True):
 
 
 encode = msgspec.json.Encoder().encode
+encode_lines = msgspec.json.Encoder().encode_lines
 decode = msgspec.json.Decoder(Record).decode
 
 

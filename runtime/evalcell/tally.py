@@ -39,6 +39,8 @@ class Moments(Struct):
         if not other.count:
             return
         total = self.count + other.count
+        if not self.count:  # being nothing apart, however far that is from zero
+            self.mean = other.mean
         apart = other.mean - self.mean
         self.mean += apart * other.count / total
         self.squares += other.squares + apart * apart * self.count * other.count / total

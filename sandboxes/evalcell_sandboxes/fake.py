@@ -74,11 +74,11 @@ class FakeSession(Session):
         self._fitted_on = [json.loads(row) for row in rows]
         return self._renew()
 
-    def run(self, rows: Sequence[Raw]) -> Iterator[Outcome]:
+    def bursts(self, rows: Sequence[Raw]) -> Iterator[list[Outcome]]:
         for row in rows:
             if self._fresh_rows:
                 self._renew()
-            yield self._outcome(lambda row=row: self._hooks["evaluate"](**json.loads(row)))  # type: ignore[misc]
+            yield [self._outcome(lambda row=row: self._hooks["evaluate"](**json.loads(row)))]  # type: ignore[misc]
 
     def aggregate(self, results: Raw) -> Outcome:
         self._renew()

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain
 from typing import ClassVar, Protocol
 
 from evalcell_sandboxes.description import Description, SyntaxProblem
@@ -37,12 +38,18 @@ class Session(ABC):
         """Calls `fit` with the rows' arguments as a list. Every later row starts from the state after it."""
 
     @abstractmethod
-    def run(self, rows: Sequence[Raw]) -> Iterator[Outcome]:
+    def bursts(self, rows: Sequence[Raw]) -> Iterator[list[Outcome]]:
         """Runs `evaluate` on each row: one outcome a row, in order, each as soon as it is known.
+
+        Those that became known together come together: one at least, and no more than weigh a few megabytes.
 
         Raises:
             SandboxFault: The machinery failed. Outcomes already yielded stand; the row in flight has none.
         """
+
+    def run(self, rows: Sequence[Raw]) -> Iterator[Outcome]:
+        """The same, one by one."""
+        return chain.from_iterable(self.bursts(rows))
 
     @abstractmethod
     def aggregate(self, results: Raw) -> Outcome:

@@ -193,7 +193,7 @@ MUTATIONS = {
     "interns": ("KEPT.append([sys.intern(f'row{m}') for m in range(100 * n + 1)])", "kept"),
     "rewrites_the_probe": ("evaluate.__code__ = (lambda output: {'bent': 1}).__code__", "bent"),
     "clears_the_module": ("globals().clear()", "bent"),
-    "replaces_evaluate": ("calling._loaded.evaluate = lambda output: {'bent': n}", "bent"),
+    "replaces_evaluate": ("calling._loaded.call = lambda arguments: {'bent': n}", "bent"),
     "never_ends": ("while n > 2: pass", None),
     "ends_the_interpreter": ("if n > 2: os._exit(n)", None),
 }  # fmt: skip

@@ -397,6 +397,26 @@ def test_positional_only_parameters_are_passed_by_position(real_wall):
     assert values(run(real_wall, source, 1)) == [[1, 5, 7]]
 
 
+@pytest.mark.parametrize(
+    ("signature", "given", "expected"),
+    [
+        ("output, reference", "output, reference", [1, 2]),
+        ("reference, output", "output, reference", [1, 2]),
+        ("output, reference=5, extra=6", "output, reference, extra", [1, 2, 6]),
+        ("output, extra=6, reference=5", "output, reference, extra", [1, 2, 6]),
+        ("output, /, reference", "output, reference", [1, 2]),
+        ("output, *, reference", "output, reference", [1, 2]),
+        ("reference, *rest, output", "output, reference, rest", [1, 2, []]),
+        ("**fields", "fields", [{"output": 1, "reference": 2}]),
+    ],
+)
+def test_arguments_reach_the_parameters_of_their_names(real_wall, signature, given, expected):
+    program = Program(source=f"def evaluate({signature}): return [{given}]\n", filename="evaluator.py")
+    row = b'{"reference": 2, "output": 1}'
+    with real_wall.open(program, Confinement()) as session:
+        assert values(list(session.run([row, row]))) == [expected] * 2
+
+
 def test_memory_use_is_reported(real_wall):
     small, large = run(real_wall, EVALUATE + "    return len(bytearray(output))\n", 10, 100_000_000)
     assert small.usage.memory_bytes is not None

@@ -25,7 +25,8 @@ from evalcell.blocks import read as read_block
 from evalcell.cli.text import printable, shown
 from evalcell.datasets import Row
 from evalcell.engine.protocol import Done, Faulted, Frames, Opened, decode_from_lane, send
-from evalcell.engine.rows import Ready, RowWork
+from evalcell.engine.ready import Ready, RowBinder
+from evalcell.engine.rows import RowWork
 from evalcell.errors import EvaluatorError, UsageError
 from evalcell.evaluator import Evaluator, understand
 from evalcell.output import Output
@@ -134,18 +135,16 @@ def session() -> Iterator[WasmSession]:
         yield session
 
 
-def work(output: Output | None = None, *bindings: Binding, id_path: str | None = None) -> RowWork:
-    return RowWork(
-        Plan(
-            evaluator="fuzzed",
-            version="0",
-            sandbox="wasm",
-            program=Program(source="", filename="fuzzed.py"),
-            confinement=Confinement(),
-            bindings=bindings or (Binding("output", path="output"),),
-            output=output or Output(),
-            id_path=id_path,
-        )
+def plan(output: Output | None = None, *bindings: Binding, id_path: str | None = None) -> Plan:
+    return Plan(
+        evaluator="fuzzed",
+        version="0",
+        sandbox="wasm",
+        program=Program(source="", filename="fuzzed.py"),
+        confinement=Confinement(),
+        bindings=bindings or (Binding("output", path="output"),),
+        output=output or Output(),
+        id_path=id_path,
     )
 
 
@@ -153,10 +152,16 @@ UNIT = Output(kind="continuous", low=0.0, high=1.0, threshold=0.5)
 VERDICT = Output(kind="categorical", labels={"good": 1.0, "bad": 0.0, "": None})
 
 
+def recorded(outcome: Outcome, output: Output) -> list[records.Record]:
+    working = RowWork(plan(output))
+    working._finish([Ready(Row(0, 1, b"{}"), 0, b"{}")], [outcome])
+    (lines,) = working.take().rows
+    return [records.decode(line) for line in lines.splitlines()]
+
+
 def assert_recordable(outcome: Outcome, output: Output) -> None:
     """The outcome becomes records that can be read again, with scores that are scores."""
-    lines = work(output)._scored(Ready(Row(0, 1, b"{}"), 0, b"{}"), outcome)
-    found = [records.decode(line) for line in lines.splitlines()]
+    found = recorded(outcome, output)
     assert found
     for record in found:
         assert (record.status == "failed") == (record.error is not None)
@@ -302,7 +307,7 @@ PATHS = st.sampled_from(
 )
 def test_any_row_is_bound_or_refused(text, paths, id_path):
     bindings = [Binding(f"p{n}", path=path, optional=n == 1) for n, path in enumerate(paths)]
-    ready = work(None, *bindings, id_path=id_path).bind(Row(0, 1, text))
+    ready = RowBinder(plan(None, *bindings, id_path=id_path)).bind(Row(0, 1, text))
     if ready.error is None:
         assert set(msgspec.json.decode(ready.arguments, type=dict[str, msgspec.Raw])) <= {"p0", "p1", "p2"}
     else:

@@ -33,6 +33,12 @@ def test_merged_moments_are_those_of_all_values(left, right):
         assert merged.stderr is None
 
 
+def test_one_huge_score_is_as_good_as_another():
+    moments = Moments()
+    moments.merge(Moments.of([1e300, 1e300]))
+    assert (moments.mean, moments.stderr) == (1e300, 0.0)
+
+
 def test_tallies_add_up():
     left, right = Tally(rows=2, failures={"raised": 1}), Tally(rows=3, failures={"raised": 1, "crashed": 1})
     left.summary("a").scored = 1

@@ -14,7 +14,7 @@ from evalcell.cli.options import Flags, dataset_options, evaluator_options
 from evalcell.cli.screen import Screen
 from evalcell.cli.text import printable, shown
 from evalcell.datasets import Format, Row
-from evalcell.engine.rows import RowWork
+from evalcell.engine.ready import RowBinder
 from evalcell.plan import Plan
 from evalcell.running import Ready, loaded, ready
 from evalcell.settings import DEFAULT, Settings
@@ -112,17 +112,17 @@ def _settings(settings: Settings, plan: Plan) -> dict[str, dict[str, Any]]:
 
 def _try(prepared: Ready, data: str, form: Format | None, count: int, progress: Progress) -> list[dict[str, Any]]:
     """Runs the first rows for real and gives what went in beside what came out."""
-    work = RowWork(prepared.planned.plan)
+    binder = RowBinder(prepared.planned.plan)
     with datasets.opened(data, form) as dataset:
         _, every = datasets.with_first(dataset)
         with loaded(prepared, every, progress=progress) as found:
             rows = list(islice(datasets.only_rows(found), count))
             lines = [done for finished in prepared.engine.run(iter(rows)) for done in finished.rows]
-    return [_tried(work, row, text) for row, text in zip(rows, lines, strict=True)]
+    return [_tried(binder, row, text) for row, text in zip(rows, lines, strict=True)]
 
 
-def _tried(work: RowWork, row: Row, lines: bytes) -> dict[str, Any]:
-    ready = work.bind(row)
+def _tried(binder: RowBinder, row: Row, lines: bytes) -> dict[str, Any]:
+    ready = binder.bind(row)
     inputs = None if ready.error is not None else json.loads(ready.arguments)
     return {
         "row": row.index,

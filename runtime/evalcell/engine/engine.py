@@ -420,9 +420,7 @@ class Engine(AbstractContextManager["Engine"]):
         assert self._work is not None
         row = span.rows()[0]
         error = failures.death_over("this row", span.deaths + 1, fault)
-        lines = self._work.failed(row, self._work.bind(row).id, error)
-        self._work.tally.rows += 1
-        span.batch.fill(span.start, Done([lines], self._work.take_tally()))
+        span.batch.fill(span.start, self._work.give_up(row, error))
 
     def _bury_the_silent(self) -> None:
         for lane in list(self._lanes):

@@ -3,7 +3,7 @@
 from evalcell.aggregating import aggregates_of
 from evalcell.datasets import Row
 from evalcell.engine.protocol import NOTHING, Fitted, More
-from evalcell.engine.rows import RowWork
+from evalcell.engine.ready import RowBinder
 from evalcell.plan import Plan
 from evalcell.records import Aggregates
 from evalcell_sandboxes import Exceeded, Returned, Session
@@ -15,9 +15,9 @@ _LEAST_ROW_BYTES = 64
 class Fitting:
     """Gathers the arguments of the rows to fit on, and calls `fit`. What cannot be bound fails when its turn comes."""
 
-    def __init__(self, work: RowWork, memory_bytes: int) -> None:
-        self._work = work
-        self._memory_bytes = memory_bytes
+    def __init__(self, plan: Plan) -> None:
+        self._binder = RowBinder(plan)
+        self._memory_bytes = plan.confinement.limits.memory_bytes
         self._arguments: list[bytes] = []
         self._size = 0
         self._left_out = 0
@@ -26,7 +26,7 @@ class Fitting:
         """Binds some rows and asks for more; gives the answer at once where they do not fit into the sandbox."""
         malformed = []
         for row in rows:
-            ready = self._work.bind(row)
+            ready = self._binder.bind(row)
             if ready.error is not None:
                 self._left_out += 1
                 if ready.malformed is not None:

@@ -112,8 +112,7 @@ class Lane:
     def _get_ready_for_hooks(self, plan: Plan) -> None:
         from evalcell.engine.hooks import Aggregating, Fitting  # most files have none, and lanes start faster without
 
-        assert self._work is not None
-        self._fitting = Fitting(self._work, plan.confinement.limits.memory_bytes)
+        self._fitting = Fitting(plan)
         self._aggregating = Aggregating(plan)
 
     def _gather(self, rows: list[Row]) -> None:

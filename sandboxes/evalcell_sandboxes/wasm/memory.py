@@ -86,7 +86,8 @@ class _Reader:
     """Reads memory of this process through the kernel, which says where there is none instead of ending us."""
 
     def __init__(self) -> None:
-        self._read = ctypes.CDLL(None, use_errno=True).process_vm_readv
+        # Keeping the interpreter's lock: the call is short, and to get the lock back from another thread may not be.
+        self._read = ctypes.PyDLL(None).process_vm_readv
         self._buffer = ctypes.create_string_buffer(_MOST_READ_BYTES)
         self._here = _Span(ctypes.addressof(self._buffer), 1)
         self._there = _Span(0, 1)

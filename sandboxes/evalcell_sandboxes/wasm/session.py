@@ -81,13 +81,15 @@ class WasmSession(Session):
             return self._checked(self._call_fit())
         return self._renew()
 
-    def run(self, rows: Sequence[Raw]) -> Iterator[Outcome]:
+    def bursts(self, rows: Sequence[Raw]) -> Iterator[list[Outcome]]:
         done = 0
         while done < len(rows):
             ready = self._ready()
-            outcomes = self._run_some(rows[done : done + self._rows_a_call]) if isinstance(ready, Returned) else [ready]
+            outcomes: list[Outcome] = [ready]
+            if isinstance(ready, Returned):
+                outcomes = self._run_some(rows[done : done + self._rows_a_call])
             done += len(outcomes)
-            yield from outcomes
+            yield outcomes
 
     def aggregate(self, results: Raw) -> Outcome:
         ready = self._ready() if self._fresh_rows else self._renew()

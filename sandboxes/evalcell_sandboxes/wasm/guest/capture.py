@@ -7,10 +7,11 @@ import sys
 class Capture(io.BufferedIOBase):
     """Keeps the first `limit` bytes written to it and counts the rest."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, streams: "Streams") -> None:
         super().__init__()
         self._limit = limit
-        self.kept = bytearray()
+        self._streams = streams
+        self._kept = bytearray()
         self._dropped = 0
 
     def writable(self) -> bool:
@@ -21,20 +22,21 @@ class Capture(io.BufferedIOBase):
 
     def write(self, data) -> int:
         size = len(data)
-        room = self._limit - len(self.kept)
+        room = self._limit - len(self._kept)
         if room > 0:
-            self.kept += bytes(data[:room])
+            self._kept += bytes(data[:room])
         self._dropped += max(0, size - room)
+        self._streams.printed = True
         return size
 
     def take(self) -> str:
         """What was written since the last call."""
-        if not self.kept:
+        if not self._kept:
             return ""
-        text = self.kept.decode("utf-8", "backslashreplace")
+        text = self._kept.decode("utf-8", "backslashreplace")
         if self._dropped:
             text += f"\n[{self._dropped} more bytes were dropped: the limit is {self._limit}]"
-        self.kept, self._dropped = bytearray(), 0
+        self._kept, self._dropped = bytearray(), 0
         return text
 
 
@@ -42,7 +44,8 @@ class Streams:
     """`sys.stdout`, `sys.stderr` and an empty `sys.stdin` for user code."""
 
     def __init__(self, stdout_bytes: int, stderr_bytes: int) -> None:
-        self.stdout, self.stderr = Capture(stdout_bytes), Capture(stderr_bytes)
+        self.stdout, self.stderr = Capture(stdout_bytes, self), Capture(stderr_bytes, self)
+        self.printed = False
         self._stdin = io.StringIO("")
         self._make_texts()
 
@@ -65,6 +68,7 @@ class Streams:
         sys.stdin = sys.__stdin__ = self._stdin
 
     def take(self) -> tuple[str, str]:
+        self.printed = False
         return self.stdout.take(), self.stderr.take()
 
 

@@ -12,7 +12,6 @@ _KEYS = (str, int, float, bool, type(None))
 _chunks = json.encoder.c_make_encoder(
     None, json.JSONEncoder().default, json.encoder.encode_basestring_ascii, None, ": ", ", ", False, False, False
 )
-_float_text = float.__repr__
 
 
 class Unusable(Exception):
@@ -21,8 +20,6 @@ class Unusable(Exception):
 
 def encoded(value, most_bytes: int) -> str:
     """The value as JSON, in ASCII."""
-    if type(value) is float and value - value == 0:
-        return _float_text(value)
     if _too_deep(value, _DEPTH):
         raise Unusable(f"evaluate returned a value that is nested more than {_DEPTH} levels deep")
     try:
