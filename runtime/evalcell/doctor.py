@@ -46,6 +46,7 @@ class Wall(Struct, frozen=True):
     python: str | None = None
     versions: tuple[Version, ...] = ()
     checks: tuple[Check, ...] = ()
+    slower_because: str | None = None
 
     @property
     def well(self) -> bool:
@@ -110,7 +111,8 @@ def _wall(name: str, progress: Progress) -> Wall:
             checks = tuple(_lean_on(name))
     except (SandboxError, EvalcellError, OSError) as error:
         missing = str(error)
-    return Wall(name, missing, python=wall.python, versions=wall.versions(), checks=checks)
+    slower = None if missing else wall.slower_because()
+    return Wall(name, missing, python=wall.python, versions=wall.versions(), checks=checks, slower_because=slower)
 
 
 def _directory(purpose: str, path: Path) -> Directory:

@@ -72,6 +72,10 @@ class Sandbox(ABC):
         """The software that this wall is as strong as. Below a floor, `unavailable_reason` refuses to use it."""
         return ()
 
+    def slower_because(self) -> str | None:
+        """What this machine lacks that would make it faster; None where nothing. It promises the same without."""
+        return None
+
     @abstractmethod
     def guest_identity(self) -> str:
         """Names what the program runs on, by its inputs: two sandboxes of one identity give the same results."""

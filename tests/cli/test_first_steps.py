@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from evalcell import doctor, examples
+from evalcell.cli.doctor import _show as show_doctor
 from evalcell.datasets import Row
 from evalcell.engine.rows import RowWork
 from evalcell.evaluator import Evaluator, understand
@@ -19,7 +20,7 @@ from evalcell.records import decode
 from evalcell.settings import Operator
 from evalcell_sandboxes import FakeSandbox, Isolation, Limits, Version, sandbox
 from evalcell_sandboxes.versions import installed
-from evalcell_sandboxes.wasm import prereqs
+from evalcell_sandboxes.wasm import prereqs, snapshot
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -110,6 +111,15 @@ def test_doctor_speaks_to_people_too(evalcell):
     assert done.code == 0
     assert "wasm ready" in done.out
     assert "ok stops an endless loop" in done.out
+
+
+def test_doctor_says_where_a_wall_is_slower_than_it_could_be(monkeypatch, capsys):
+    monkeypatch.setattr(snapshot, "works_here", lambda: True)
+    wall = doctor.examine().walls[0]
+    assert (wall.well, wall.slower_because) == (True, None)
+    monkeypatch.setattr(snapshot, "works_here", lambda: False)
+    show_doctor(doctor.examine())
+    assert "slower than elsewhere: memory cannot be put back" in capsys.readouterr().out
 
 
 def test_doctor_says_what_is_missing_and_how_to_get_it(evalcell, tmp_path):

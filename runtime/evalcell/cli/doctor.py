@@ -60,6 +60,8 @@ def _show_wall(console: "Console", wall: "Wall") -> None:
     console.print(f"\n[bold]{wall.name}[/bold] {state}{python}")
     if wall.missing:
         console.print(f"  {wall.missing}", markup=False)
+    if wall.slower_because:
+        console.print(f"  slower than elsewhere: {wall.slower_because}", markup=False)
     for version in wall.versions:
         mark = "[green]ok[/green]" if version.safe else "[red]too old[/red]"
         console.print(f"  {mark} {version.name} {version.found or 'missing'} (safe from {version.floor} on)")

@@ -38,6 +38,15 @@ class WasmSandbox(Sandbox):
     def versions(self) -> tuple[Version, ...]:
         return (prereqs.wasmtime(),)
 
+    def slower_because(self) -> str | None:
+        from evalcell_sandboxes.wasm import snapshot
+
+        if snapshot.works_here():
+            return None
+        return (
+            "memory cannot be put back between rows here, so every row gets an instance of its own, at about 2 ms each"
+        )
+
     def guest_identity(self) -> str:
         return f"wasm {image.identity()}"
 
