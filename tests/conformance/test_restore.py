@@ -326,11 +326,15 @@ def test_rows_start_from_what_the_module_did_when_it_was_loaded(plenty, repeats)
 def test_a_mutation_is_gone_with_its_row_and_stays_where_rows_share_state(plenty, fresh, name):
     """The control: where state is shared on purpose, the probe after it sees what the mutation did."""
 
-    def probed(isolation: Isolation) -> Any:
+    def probed(isolation: Isolation, *mutations: Any) -> Any:
         with opened(module(), isolation) as session:
-            return [seen(run(session, row)[0]) for row in ([(name, 1)], [])][-1]
+            return [seen(run(session, row)[0]) for row in (list(mutations), [])][-1]
 
     plain = seen(plenty(lambda: fresh([])))
-    assert plenty(lambda: probed(Isolation.ROW)) == plain
+    assert plenty(lambda: probed(Isolation.ROW, (name, 1))) == plain
     if shows := MUTATIONS[name][1]:
-        assert plenty(lambda: probed(Isolation.EVALUATOR)).get(shows) != plain.get(shows)
+        unchanged, changed = (
+            plenty(lambda mutations=mutations: probed(Isolation.EVALUATOR, *mutations))
+            for mutations in ([], [(name, 1)])
+        )
+        assert changed.get(shows) != unchanged.get(shows)

@@ -154,7 +154,7 @@ VERDICT = Output(kind="categorical", labels={"good": 1.0, "bad": 0.0, "": None})
 
 def recorded(outcome: Outcome, output: Output) -> list[records.Record]:
     working = RowWork(plan(output))
-    working._finish([Ready(Row(0, 1, b"{}"), 0, b"{}")], [outcome])
+    working._items, working._outcomes = [Ready(Row(0, 1, b"{}"), 0, b"{}")], [outcome]
     (lines,) = working.take().rows
     return [records.decode(line) for line in lines.splitlines()]
 

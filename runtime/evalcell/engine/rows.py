@@ -19,6 +19,8 @@ from evalcell_sandboxes import Outcome, Returned, Session
 
 _value = msgspec.json.Decoder().decode
 _numbers = msgspec.json.Decoder(list[float]).decode
+_MANY_ROWS = 64
+_MUCH_BYTES = 64 * 1024
 _MOST_DONE_BYTES = 1024**2
 _NO_SCORE = Score()
 
@@ -32,6 +34,9 @@ class RowWork:
         self._takes_any_number = plan.output.kind == "freeform" and plan.output.threshold is None
         self._tally = Tally()
         self._new_scores: defaultdict[str, list[float]] = defaultdict(list)
+        self._items: list[Ready] = []
+        self._outcomes: list[Outcome] = []
+        """Those of the items that are not in error."""
         self._done: list[bytes] = []
         self._done_bytes = 0
         self._malformed: list[str] = []
@@ -43,7 +48,10 @@ class RowWork:
         for some in self._binder.bind_all(rows):
             for items, outcomes in _as_they_come(session, some):
                 with self._accounting:
-                    self._finish(items, outcomes)
+                    self._items += items
+                    self._outcomes += outcomes
+                    if len(self._items) >= _MANY_ROWS or sum(map(_size, outcomes)) > _MUCH_BYTES:
+                        self._finish()
                 if self._done_bytes > _MOST_DONE_BYTES:
                     yield
 
@@ -57,6 +65,7 @@ class RowWork:
     def take(self) -> Done | None:
         """What was done since the last call: rows and their tally always together, from whatever thread it is asked."""
         with self._accounting:
+            self._finish()
             if not self._done:
                 return None
             for name, scores in self._new_scores.items():
@@ -67,8 +76,12 @@ class RowWork:
             self._done_bytes = 0
             return done
 
-    def _finish(self, items: list[Ready], outcomes: list[Outcome]) -> None:
-        """Makes the record lines of rows. An item that is in error has no outcome."""
+    def _finish(self) -> None:
+        """Makes the record lines of the rows that have been run. Of many at once, because it takes each less time."""
+        if not self._items:
+            return
+        items, self._items = self._items, []
+        outcomes, self._outcomes = self._outcomes, []
         numbers = self._plain_numbers(outcomes) if len(items) == len(outcomes) else None
         if numbers is not None:
             self._write_numbers(items, outcomes, numbers)
@@ -203,6 +216,12 @@ def _as_they_come(session: Session, items: list[Ready]) -> Iterator[tuple[list[R
         start = end
     if start < len(items):
         yield items[start:], []
+
+
+def _size(outcome: Outcome) -> int:
+    """How much of it the guest decides about, roughly."""
+    said = outcome.value if isinstance(outcome, Returned) else outcome.message
+    return len(said) + len(outcome.stdout) + len(outcome.stderr)
 
 
 def _is_scored(record: Record) -> bool:

@@ -25,7 +25,7 @@ from evalcell_sandboxes.wasm.host import TIME, World, link
 from evalcell_sandboxes.wasm.memory import LinearMemory
 from evalcell_sandboxes.wasm.snapshot import Snapshot
 
-_EXPORTS = {"describe": 1, "answers-at": 1, "load": 2, "run": 1, "hook": 2}
+_EXPORTS = {"describe": 1, "answers-at": 1, "load": 2, "settle": 1, "run": 1, "hook": 2}
 """What the guest exports, each with how many strings it takes."""
 # What a report may weigh beyond the result and the prints: compiled code up to a size, a message and a traceback.
 _CODE_BYTES = 1024**2

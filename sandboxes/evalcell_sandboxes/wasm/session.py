@@ -67,8 +67,7 @@ class WasmSession(Session):
         self._loaded = self._load()
         if self._fresh_rows and self._code:
             # Once more, from the compiled code as every later instance has it: rows in the first are no different.
-            self._loaded = self._load()
-            self._remember()
+            self._loaded = self._settled(self._load())
 
     @property
     def loaded(self) -> Outcome:
@@ -144,19 +143,26 @@ class WasmSession(Session):
         return self._call("hook", b"fit", self._fitted_on or b"", limit="fit_seconds")
 
     def _checked(self, ready: Outcome) -> Outcome:
-        """Makes a state that rows can start from the one that they do start from."""
+        """Has rows start from that state, if they can."""
+        ready = self._settled(ready)
         if isinstance(ready, Returned):
             self._failed_loads = 0
-            self._remember()
             return ready
         self._guest.close()  # nothing may run in what was only half made
         self._failed_loads += 1
         self._loaded = ready if self._failed_loads >= _MOST_FAILED_LOADS else self._loaded
         return ready
 
-    def _remember(self) -> None:
-        if self._fresh_rows:
-            self._guest.remember()
+    def _settled(self, ready: Outcome) -> Outcome:
+        """Where rows start fresh, makes the state of now the one that they start from."""
+        if not self._fresh_rows or not isinstance(ready, Returned):
+            return ready
+        reserve = str(_RESERVE_BYTES).encode()
+        settled = self._guest.call("settle", reserve, limit="load_seconds", seed=self._seed_number)
+        if not isinstance(settled, Report):
+            return settled
+        self._guest.remember()
+        return ready
 
     def _load(self) -> Outcome:
         self._guest.renew()
@@ -176,7 +182,6 @@ class WasmSession(Session):
             "stderr_bytes": self._limits.stderr_bytes,
             "result_bytes": self._limits.result_bytes,
             "answer_bytes": self._guest.answer_bytes,
-            "reserve_bytes": _RESERVE_BYTES,
             "seed": self._seed_number,
             "code": self._code,
         }

@@ -44,14 +44,14 @@ def fill_gaps() -> None:
         _kept.append(block)
 
 
-def settle(reserve_bytes: int) -> None:
-    """Makes this the state that rows start from.
+def settle(reserve_bytes: int) -> str:
+    """Makes this the state that rows start from. In a call of its own: what others leave behind would be gaps again.
 
     What there is now the collector need never look at again. And memory is asked for that few rows use up, because a
     row that makes the memory grow cannot be undone: a buffer for decompressing is allocated without being written to.
     """
-    fill_gaps()
-    _freeze()
-    if reserve_bytes:
-        with contextlib.suppress(MemoryError):
-            _decompress(_NOTHING, bufsize=reserve_bytes)
+    with contextlib.suppress(MemoryError):
+        fill_gaps()
+        _freeze()
+        _decompress(_NOTHING, bufsize=reserve_bytes)
+    return ""
