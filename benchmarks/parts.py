@@ -20,7 +20,7 @@ from evalcell_sandboxes.wasm import image
 EXACT, HEAVIER = CASES[:2]
 PEER = "fresh_interpreter"
 _FEW_ROWS = 2_000
-_ONE_ROW_RUNS = 5
+_ONE_ROW_RUNS = 3
 """Runs in a round: each is short, and a median wants many."""
 
 
@@ -30,7 +30,7 @@ class Bench:
 
     scratch: Path
     tell: Callable[[str], None]
-    rounds: int = 3
+    rounds: int = 6
     seconds: float = 1.0
     many_rows: int = 200_000
     enduring_rows: int = 1_000_000
@@ -80,7 +80,7 @@ def calls(bench: Bench) -> list[Measurement]:
     ]
     found = []
     for case in CASES:
-        best = designs.best_of_rounds(ways, case, 2 * bench.rounds, bench.seconds / 2, bench.tell)
+        best = designs.best_of_rounds(ways, case, bench.rounds, bench.seconds / 2, bench.tell)
         shared = f"one_row_a_call/{case.name}/shared_state"
         found.append(Measurement(shared, best["shared_state"], "rows/s"))
         found.append(Measurement(f"one_row_a_call/{case.name}/fresh_state", best["fresh_state"], "rows/s", shared))
@@ -90,8 +90,7 @@ def calls(bench: Bench) -> list[Measurement]:
 def lanes(bench: Bench) -> list[Measurement]:
     """What a lane for every core gives over a single one, where every row starts fresh.
 
-    Further lanes start while the first one works already, so rounds are longer than elsewhere. There are more of them,
-    because other work on the machine takes from many lanes what one lane can spare.
+    Further lanes start while the first one works already, so rounds are longer than elsewhere.
     """
     ways = [
         Design("one", 50, designs.evalcell(bench.scratch, "--workers", "1")),
@@ -99,7 +98,7 @@ def lanes(bench: Bench) -> list[Measurement]:
     ]
     found = []
     for case in (EXACT, HEAVIER):
-        best = designs.best_of_rounds(ways, case, 2 * bench.rounds, 4 * bench.seconds, bench.tell)
+        best = designs.best_of_rounds(ways, case, bench.rounds, 4 * bench.seconds, bench.tell)
         if best["every_core"] > cores() * best["one"]:
             bench.tell(f"{cores()} lanes cannot be more than {cores()} times one: other work slowed it. Try again.")
         one = f"lanes/{case.name}/one"
