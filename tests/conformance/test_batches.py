@@ -425,3 +425,26 @@ def test_a_call_that_is_told_to_stop_and_does_not_still_gives_one_outcome_a_row(
     source = FORGING.replace("FORGE", "pass").replace("    return 'honest'", deaf)
     with opened(source, wall_seconds=5.0) as session:
         assert values(list(session.run(lines(*range(12))))) == list(range(1, 13))
+
+
+WRITES = EVALUATE + "    for _ in range(15): os.write(1, bytes(4096))\n"
+
+
+@pytest.mark.parametrize("much", [1024**2, 10**9])
+def test_rows_that_write_much_do_not_share_a_call(monkeypatch, much):
+    """What went to the raw descriptors is held until the call comes back. The control: a bound that is never met."""
+    monkeypatch.setattr(guests, "_CALL_SECONDS", 60.0)
+    monkeypatch.setattr(guests, "_MUCH_OUTPUT_BYTES", much)
+    with opened(WRITES + "    return 1\n", wall_seconds=5.0) as session:
+        bursts = list(session.bursts(lines(*range(60))))
+    sizes = [sum(len(outcome.stdout) for outcome in burst) for burst in bursts]
+    assert sum(sizes) == 60 * 15 * 4096
+    assert (max(sizes) < 2 * 1024**2) == (much == 1024**2)
+
+
+def test_rows_that_write_much_and_do_not_come_back_lose_what_they_wrote(monkeypatch):
+    monkeypatch.setattr(guests, "_CALL_SECONDS", 60.0)
+    body = "    answers.words[answers.STOP] = 0\n    return 1\n"
+    outcomes = run(WRITES + body, *range(60), wall_seconds=5.0)
+    assert values(outcomes) == [1] * 60
+    assert sum(len(outcome.stdout) for outcome in outcomes) < 2 * 1024**2

@@ -15,6 +15,7 @@ from evalcell_sandboxes import (
     Limits,
     Outcome,
     Program,
+    Raised,
     Returned,
     sandbox,
 )
@@ -138,3 +139,97 @@ def test_the_rehearsal_that_warms_the_image_up_does_what_it_is_for():
     assert same.value == b"1.0"
     assert "compared 8 GOOD" in printed.stdout
     assert (nothing.exception, nothing.message) == ("ValueError", "there is no output")
+
+
+# -- settling ----------------------------------------------------------------------------------------------------------
+GARBAGE = """
+class Loud:
+    def __init__(self): self.me = self
+    def __del__(self): print("gone")
+Loud()
+def evaluate(output):
+    print("mine")
+    return 1
+"""
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+def test_what_is_collected_after_loading_printed_while_it_was_loaded_and_not_in_every_row(isolation):
+    with sandbox("wasm").open(Program(GARBAGE, "evaluator.py"), Confinement(isolation=isolation)) as session:
+        assert session.loaded.stdout == "gone\n"
+        assert [outcome.stdout for outcome in session.run([b'{"output": 1}'] * 3)] == ["mine\n"] * 3
+
+
+def test_prints_of_settling_itself_are_nobodys():
+    source = "import gc\ngc.callbacks.append(lambda *_: print('collecting'))\ndef evaluate(output): return 1\n"
+    loaded, *rows = run(source, b'{"output": 1}', b'{"output": 1}')
+    assert loaded.stdout
+    assert [row.stdout for row in rows] == ["", ""]
+
+
+STATE = "import gc\ndef evaluate(output):\n    return [gc.get_freeze_count(), id(evaluate), gc.get_count(), {learnt}]\n"
+FITTED = (
+    STATE.format(learnt="learnt")
+    + "def fit(rows):\n    global learnt\n    learnt = [gc.get_freeze_count(), id(rows)]\n"
+)
+
+
+@pytest.mark.parametrize(("source", "fits"), [(STATE.format(learnt=0), False), (FITTED, True)])
+@pytest.mark.parametrize("weight", [10, 2_000_000], ids=["code carried over", "too much code to carry"])
+def test_every_instance_starts_rows_from_the_same_state(source, fits, weight):
+    row = b'{"output": 1}'
+    with sandbox("wasm").open(
+        Program(f"{source}WEIGHT = {'x' * weight!r}\n", "evaluator.py"), Confinement()
+    ) as session:
+        if fits:
+            assert isinstance(session.fit([row]), Returned)
+        first, second = session.run([row, row])
+        session._guest.close()
+        third, fourth = session.run([row, row])
+    assert {outcome.value for outcome in (first, second, third, fourth)} == {first.value}
+
+
+@pytest.mark.parametrize("meddling", ["raise ValueError", "while True: pass", "return 42", "import os; os._exit(3)"])
+@pytest.mark.parametrize("when", ["load", "fit"])
+def test_a_module_that_does_not_settle_is_never_run(meddling, when):
+    meddle = (
+        f"import calling\n{{indent}}def settle(reserve):\n{{indent}}    {meddling}\n{{indent}}calling.settle = settle\n"
+    )
+    source = "def evaluate(output): return 1\n"
+    if when == "load":
+        source += meddle.format(indent="")
+    else:
+        source += "def fit(rows):\n    " + meddle.format(indent="    ").strip() + "\n"
+    row = b'{"output": 1}'
+    limits = Limits(load_seconds=1.0, fit_seconds=1.0)
+    started = time.monotonic()
+    with sandbox("wasm").open(Program(source, "evaluator.py"), Confinement(limits=limits)) as session:
+        ready = session.loaded if when == "load" else session.fit([row])
+        outcomes = list(session.run([row] * 20))
+    assert not isinstance(ready, Returned)
+    assert not any(isinstance(outcome, Returned) for outcome in outcomes)
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize(
+    "evaluate",
+    [
+        "def evaluate(output, reference, extra): return 1\nevaluate = lambda output, reference: 1\n",
+        "def less(function): return lambda output, reference: 1\n@less\ndef evaluate(output, reference, extra): return 1\n",
+    ],
+)
+def test_no_argument_is_dropped_silently(evaluate):
+    _, outcome = run(evaluate, b'{"output": 1, "reference": 2, "extra": 3}')
+    assert isinstance(outcome, Raised)
+    assert "unexpected keyword argument 'extra'" in outcome.message
+
+
+def test_a_function_that_changes_gets_its_arguments_by_name():
+    source = (
+        "def evaluate(output, reference):\n"
+        "    evaluate.__code__ = (lambda reference, output: [output, reference]).__code__\n"
+        "    return [output, reference]\n"
+    )
+    rows = [b'{"output": 1, "reference": 2}'] * 2
+    with sandbox("wasm").open(Program(source, "evaluator.py"), Confinement(isolation=Isolation.EVALUATOR)) as session:
+        assert [outcome.value for outcome in session.run(rows)] == [b"[1, 2]", b"[1, 2]"]

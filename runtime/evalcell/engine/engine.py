@@ -70,8 +70,8 @@ _WINDOW = 8
 _MOST_HELD_BYTES = 32 * 1024**2
 _GRACE_SECONDS = 30.0
 """How much longer than its limits allow a lane may stay silent before it counts as dead."""
-_LOADS = 2
-"""How often a sandbox may load a program before its first row: once to compile it, once as every row will find it."""
+_LOADS = 3
+"""How often a sandbox may use up a program's limits before its first row: to compile it, to load it, to settle it."""
 _MOST_RETRIES = 2
 _MOST_FAILED_STARTS = 3
 _LANE_START_SECONDS = 0.3

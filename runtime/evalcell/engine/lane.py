@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from evalcell.datasets import Row
 from evalcell.engine import protocol
@@ -151,10 +151,22 @@ class Lane:
 
     def flush_forever(self) -> None:
         """Sends what is done every fifth of a second, however long a row takes: little is lost, and all is seen."""
-        with contextlib.suppress(OSError):  # nobody is there to hear it, and the process ends
+        try:
             while True:
                 time.sleep(_FLUSH_SECONDS)
                 self.flush()
+        except OSError:  # nobody is there to hear it, and the process ends
+            return
+        except Exception:  # noqa: BLE001 - a bug of ours must reach the parent with its traceback
+            self.end(Faulted(traceback.format_exc()))
+
+    def end(self, fault: Faulted) -> NoReturn:
+        """Sends what is done, says what failed, and is gone."""
+        with contextlib.suppress(Exception):  # which may be what failed
+            self.flush()
+        with contextlib.suppress(OSError):  # nobody may be there to hear it
+            self._send(fault)
+        os._exit(1)
 
     def _send(self, message: protocol.FromLane) -> None:
         with self._sending:
@@ -186,10 +198,7 @@ def _serve_forever(connection: socket.socket, inbox: "queue.SimpleQueue[ToLane]"
             fault = Faulted(str(error))
         except Exception:  # noqa: BLE001 - a bug of ours must reach the parent with its traceback
             fault = Faulted(traceback.format_exc())
-        with contextlib.suppress(OSError):  # nobody may be there to hear it
-            lane.flush()
-            protocol.send(connection, fault)
-        os._exit(1)
+        lane.end(fault)
 
 
 def main(descriptor: int, sandbox_to_come: str) -> None:

@@ -32,6 +32,8 @@ _CODE_BYTES = 1024**2
 _MESSAGE_BYTES = 256 * 1024
 _CALL_SECONDS = 0.1
 """How long a call goes on to further rows."""
+_MUCH_OUTPUT_BYTES = 1024**2
+"""How much rows may write to the raw descriptors before a call does not go on to further ones."""
 _START_SECONDS = 60.0
 """How long a new instance may take before it has run anything of the program's: that is the machinery's time."""
 _CONTINUE = 0
@@ -71,6 +73,7 @@ class _Call:
         "limit",
         "looked",
         "looked_cpu",
+        "output_bytes",
         "outputs",
         "row",
         "rows",
@@ -86,6 +89,7 @@ class _Call:
         self.stopped_at: int | None = None
         self.usages: list[Usage] = []
         self.outputs: dict[int, Output] = {}
+        self.output_bytes = 0
         self.started = self.began = self.looked = time.perf_counter()
         self.began_cpu = self.looked_cpu = time.thread_time()
 
@@ -273,10 +277,25 @@ class Guest:
         call.usages.append(Usage(own + wall, own_cpu + cpu, memory))
         call.usages += [Usage(wall, cpu, memory)] * (count - 1)
         if world.wrote:
-            call.outputs[call.row] = world.take_output()
+            self._keep(world.take_output())
         call.row, call.began, call.began_cpu = row, now, now_cpu
         call.looked, call.looked_cpu = now, now_cpu
         world.begin(lambda: self._seed_of(call.rows[row]) if row < len(call.rows) else 0)
+        if call.output_bytes >= _MUCH_OUTPUT_BYTES:
+            self._ask_back()
+
+    def _keep(self, output: Output) -> None:
+        """Keeps what a row wrote, unless the guest was to come back before it and did not."""
+        call = self._call
+        if call.stopped_at is None or call.row <= call.stopped_at:
+            call.outputs[call.row] = output
+        call.output_bytes += sum(map(len, output))
+
+    def _ask_back(self) -> None:
+        """Has the guest come back after the row that it is at, which is the last of the call then."""
+        if self._call.stopped_at is None and self._answers is not None:
+            self._call.stopped_at = self._call.row
+            self._answers.stop()
 
     def _tick(self) -> bool:
         """Whether guest code may go on. Called from within it, every few milliseconds."""
@@ -292,9 +311,8 @@ class Guest:
         if now - call.began + self._world.slept_ns / 1e9 > self._seconds[call.limit]:
             self._world.denial = TIME
             return False
-        if call.stopped_at is None and now - call.started > _CALL_SECONDS and self._answers is not None:
-            call.stopped_at = call.row
-            self._answers.stop()
+        if now - call.started > _CALL_SECONDS:
+            self._ask_back()
         return True
 
     def _may_sleep(self, slept_ns: int) -> bool:

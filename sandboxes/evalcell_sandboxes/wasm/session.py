@@ -18,7 +18,7 @@ from evalcell_sandboxes.wasm.guests import Answered, Guest, Output, Report
 _ROWS_A_CALL = 512
 _MOST_FAILED_LOADS = 3
 _RESERVE_BYTES = 32 * 1024**2
-"""Memory that a loaded module leaves free: rows that use no more of it can be undone."""
+"""Memory that is free when a row starts: rows that use no more of it can be undone."""
 # The guest keeps to its limits, but hostile code can write the guest's reports: the host cuts them once more.
 _NAME_CHARACTERS = 200
 _MESSAGE_CHARACTERS = 4_000
@@ -65,9 +65,11 @@ class WasmSession(Session):
         self._code = ""
         self._failed_loads = 0
         self._loaded = self._load()
-        if self._fresh_rows and self._code:
-            # Once more, from the compiled code as every later instance has it: rows in the first are no different.
-            self._loaded = self._settled(self._load())
+        if self._fresh_rows and isinstance(self._loaded, Returned):
+            if self._code:  # once more, from it, as in every later instance: rows in the first are no different
+                self._loaded = self._load()
+            self._loaded = self._settled(self._loaded)
+            self._guest.remember()
 
     @property
     def loaded(self) -> Outcome:
@@ -77,7 +79,7 @@ class WasmSession(Session):
         self._fitted_on = b"\n".join(row.replace(b"\n", b" ") for row in rows)
         unspoilt = self._fresh_rows and self._guest.alive and isinstance(self._loaded, Returned)
         if unspoilt:  # no row has left anything, so there is no need to load the module again
-            return self._checked(self._call_fit())
+            return self._checked(self._fit())
         return self._renew()
 
     def bursts(self, rows: Sequence[Raw]) -> Iterator[list[Outcome]]:
@@ -134,35 +136,34 @@ class WasmSession(Session):
         """
         if self._failed_loads >= _MOST_FAILED_LOADS:
             return self._loaded
-        ready = self._load()
+        ready = self._settled(self._load())
         if self._fitted_on is not None and isinstance(ready, Returned):
-            ready = self._call_fit()
+            ready = self._fit()
         return self._checked(ready)
 
-    def _call_fit(self) -> Outcome:
-        return self._call("hook", b"fit", self._fitted_on or b"", limit="fit_seconds")
+    def _fit(self) -> Outcome:
+        fitted = self._call("hook", b"fit", self._fitted_on or b"", limit="fit_seconds")
+        return self._settled(fitted, limit="fit_seconds")
 
     def _checked(self, ready: Outcome) -> Outcome:
         """Has rows start from that state, if they can."""
-        ready = self._settled(ready)
         if isinstance(ready, Returned):
             self._failed_loads = 0
+            if self._fresh_rows:
+                self._guest.remember()
             return ready
         self._guest.close()  # nothing may run in what was only half made
         self._failed_loads += 1
         self._loaded = ready if self._failed_loads >= _MOST_FAILED_LOADS else self._loaded
         return ready
 
-    def _settled(self, ready: Outcome) -> Outcome:
-        """Where rows start fresh, makes the state of now the one that they start from."""
+    def _settled(self, ready: Outcome, limit: str = "load_seconds") -> Outcome:
+        """Where rows start fresh, tidies up after what was executed; gives what came of both."""
         if not self._fresh_rows or not isinstance(ready, Returned):
             return ready
         reserve = str(_RESERVE_BYTES).encode()
-        settled = self._guest.call("settle", reserve, limit="load_seconds", seed=self._seed_number)
-        if not isinstance(settled, Report):
-            return settled
-        self._guest.remember()
-        return ready
+        settled = self._guest.call("settle", reserve, limit=limit, seed=self._seed_number)
+        return ready if isinstance(settled, Report) else settled
 
     def _load(self) -> Outcome:
         self._guest.renew()

@@ -11,8 +11,8 @@ to the next lies in one of these places:
 - *handles of the component model* and the *host's objects*: `host.World` counts every handle that it gives and gets
   back. A row that keeps one, or holds two at a time (which could leave the free list in another order), ends its
   instance. The clock, the randomness and the numbers of handles are rewound there.
-- *the size of the memory*, which never shrinks: a row that makes it grow ends its instance. Loading leaves a reserve
-  in the heap, so that few rows do.
+- *the size of the memory*, which never shrinks: a row that makes it grow ends its instance. There is a reserve in
+  the heap, so that few rows do.
 
 **How it is put back.** Pages that were written since the instance was made are copied to a file in memory and mapped
 over themselves, privately. From then on every page has something to fall back on (that file, the compiled module's, or

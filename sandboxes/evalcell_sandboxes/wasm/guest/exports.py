@@ -4,7 +4,6 @@ import answers
 import calling
 import describing
 import doors
-import heap
 import wit_world
 
 
@@ -22,7 +21,7 @@ class WitWorld(wit_world.WitWorld):
         return calling.load(source, settings)
 
     def settle(self, reserve: str) -> str:
-        return heap.settle(int(reserve))
+        return calling.settle(int(reserve))
 
     def run(self, rows: str) -> str:
         return calling.run(rows)

@@ -15,7 +15,7 @@ _NOTHING = zlib.compress(b"")
 _kept = []
 # User code may have patched any of these by the time they are needed.
 _bytes, _id, _object = bytes, id, object
-_collect, _freeze, _decompress = gc.collect, gc.freeze, zlib.decompress
+collect, _freeze, _decompress = gc.collect, gc.freeze, zlib.decompress
 
 
 def import_tightly(*names: str) -> None:
@@ -35,7 +35,7 @@ def import_tightly(*names: str) -> None:
 
 def fill_gaps() -> None:
     """Takes up every gap that freed objects have left, so that whatever is made from here on lies side by side."""
-    _collect()  # which also empties CPython's lists of objects to be used again
+    collect()  # which also empties CPython's lists of objects to be used again
     top = _id(_bytes(_MIB))
     for size in _SIZES:
         while _id(block := _bytes(size)) < top:
@@ -44,14 +44,14 @@ def fill_gaps() -> None:
         _kept.append(block)
 
 
-def settle(reserve_bytes: int) -> str:
+def settle(reserve_bytes: int) -> None:
     """Makes this the state that rows start from. In a call of its own: what others leave behind would be gaps again.
 
     What there is now the collector need never look at again. And memory is asked for that few rows use up, because a
     row that makes the memory grow cannot be undone: a buffer for decompressing is allocated without being written to.
+    Where there is no memory for all of this, rows do without.
     """
     with contextlib.suppress(MemoryError):
         fill_gaps()
         _freeze()
         _decompress(_NOTHING, bufsize=reserve_bytes)
-    return ""

@@ -4,6 +4,7 @@ import json
 
 _DEPTH = 64
 _SEARCHED_DEPTH = 8
+_LARGE = 10**15
 _LISTS = (list, tuple)
 _CONTAINERS = (dict, list, tuple)
 _KEYS = (str, int, float, bool, type(None))
@@ -20,6 +21,13 @@ class Unusable(Exception):
 
 def encoded(value, most_bytes: int) -> str:
     """The value as JSON, in ASCII."""
+    kind = type(value)  # most return a number or a verdict
+    if kind is float and value - value == 0:
+        return repr(value)
+    if kind is bool:
+        return "true" if value else "false"
+    if kind is int and -_LARGE < value < _LARGE:
+        return repr(value)
     if _too_deep(value, _DEPTH):
         raise Unusable(f"evaluate returned a value that is nested more than {_DEPTH} levels deep")
     try:
