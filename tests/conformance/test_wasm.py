@@ -233,3 +233,10 @@ def test_a_function_that_changes_gets_its_arguments_by_name():
     rows = [b'{"output": 1, "reference": 2}'] * 2
     with sandbox("wasm").open(Program(source, "evaluator.py"), Confinement(isolation=Isolation.EVALUATOR)) as session:
         assert [outcome.value for outcome in session.run(rows)] == [b"[1, 2]", b"[1, 2]"]
+
+
+def test_a_traceback_holds_nothing_of_how_evaluate_was_called():
+    _, outcome = run("def evaluate(output, reference, extra=1): return 1 / 0\n", b'{"output": 1, "reference": 2}')
+    assert isinstance(outcome, Raised)
+    assert outcome.traceback.count("Error") == 1
+    assert outcome.traceback.count("Traceback") == 1

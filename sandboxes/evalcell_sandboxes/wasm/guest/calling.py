@@ -157,9 +157,9 @@ def _caller(function):
     def in_order(arguments: dict):  # which takes a third of the time
         try:
             ordered = take(arguments)
-        except KeyError:
-            return by_name(arguments)
-        if len(arguments) == len(names) and function.__code__ is code:
+        except KeyError:  # a default is to be used
+            ordered = None  # and not called from here, where the user's errors would be said to come of this one
+        if ordered is not None and len(arguments) == len(names) and function.__code__ is code:
             return function(*ordered)
         return by_name(arguments)
 
