@@ -10,13 +10,12 @@ import msgspec
 
 from evalcell.errors import OutputError
 from evalcell.records import Aggregates, Error, Number, error_of
-from evalcell.scoring import InvalidResult
+from evalcell.scoring import InvalidResult, shown
 from evalcell.spool import Spool
 from evalcell_sandboxes import Exceeded, Failure, Invalid, Outcome, Returned
 
 _MOST_NAMES = 100
 _MOST_NAME_CHARACTERS = 200
-_SHOWN_CHARACTERS = 80
 _LARGEST_INTEGER = 2**63
 _PIECE_BYTES = 256 * 1024
 _value = msgspec.json.Decoder().decode
@@ -93,7 +92,7 @@ def _bare(value: Any) -> Any:
     if value is None:
         raise InvalidResult("aggregate returned None: did you forget return? Return numbers by name: {'f1': 0.5}")
     if not isinstance(value, int | float):
-        raise InvalidResult(f"aggregate returned {_shown(value)}; return a number, or a dict of numbers by name")
+        raise InvalidResult(f"aggregate returned {shown(value)}; return a number, or a dict of numbers by name")
     return value
 
 
@@ -112,7 +111,7 @@ def _name(name: str) -> str:
 def _number(value: Any, name: str) -> Number:
     """An integer stays one as long as other programs can read it; what is larger goes as a float."""
     if value is not None and not isinstance(value, int | float):
-        raise InvalidResult(f"aggregate returned {_shown(value)} as {_shown(name)}; each value is a number or None")
+        raise InvalidResult(f"aggregate returned {shown(value)} as {shown(name)}; each value is a number or None")
     if value is None:
         return None
     if isinstance(value, int) and -_LARGEST_INTEGER <= value < _LARGEST_INTEGER:
@@ -122,7 +121,7 @@ def _number(value: Any, name: str) -> Number:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise InvalidResult(f"aggregate returned a number as {_shown(name)} that is too large for a float")
+        raise InvalidResult(f"aggregate returned a number as {shown(name)} that is too large for a float")
     return number
 
 
@@ -141,8 +140,3 @@ def _reworded(message: str) -> str:
     message = message.replace("evaluate returned", "aggregate returned", 1)
     undefined = message.startswith(("aggregate returned NaN", "aggregate returned infinity", "aggregate returned -inf"))
     return f"{message}; return None for a number that is undefined" if undefined else message
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."

@@ -67,8 +67,8 @@ class Aggregates(Struct, frozen=True):
     stderr: str = ""
 
 
-encode = msgspec.json.Encoder().encode
-encode_lines = msgspec.json.Encoder().encode_lines
+_encoder = msgspec.json.Encoder()
+encode, encode_lines = _encoder.encode, _encoder.encode_lines
 decode = msgspec.json.Decoder(Record).decode
 
 

@@ -47,7 +47,7 @@ def scores_of(value: Any, output: Output, default_name: str = "") -> list[Score]
     Raises:
         InvalidResult: It holds none, or one that the output configuration does not allow.
     """
-    read = [Score(None, value)] if type(value) is float and math.isfinite(value) else _read(value)
+    read = _read(value)
     if len(read) == 1:
         return [_configured(read[0], output)]
     _check_count(read)
@@ -56,7 +56,7 @@ def scores_of(value: Any, output: Output, default_name: str = "") -> list[Score]
         raise InvalidResult("evaluate returned several scores without a 'name'")
     (name, count) = Counter(score.name or default_name for score in scores).most_common(1)[0]
     if count > 1:
-        raise InvalidResult(f"evaluate returned two scores named {_shown(name)}")
+        raise InvalidResult(f"evaluate returned two scores named {shown(name)}")
     return scores
 
 
@@ -76,7 +76,7 @@ def _read(value: Any) -> list[Score]:
             raise InvalidResult(
                 "evaluate returned None: did you forget return? (For a row without a score, return {'score': None}.)"
             )
-    raise InvalidResult(f"evaluate returned {_shown(value)}, which is no score")
+    raise InvalidResult(f"evaluate returned {shown(value)}, which is no score")
 
 
 def _check_count(items: Sized) -> None:
@@ -93,7 +93,7 @@ def _read_list(items: list[Any]) -> list[Score]:
     for number, item in enumerate(items):
         if not isinstance(item, dict):
             raise InvalidResult(
-                f"item {number} of the returned list is {_shown(item)}; write dicts like {{'name': 'f1', 'score': 1}}"
+                f"item {number} of the returned list is {shown(item)}; write dicts like {{'name': 'f1', 'score': 1}}"
             )
         scores += _read_dict(item)
     return scores
@@ -130,7 +130,7 @@ def _is_slip(key: str) -> bool:
 
 def _named(name: str, item: Any) -> Score:
     if isinstance(item, list):
-        raise InvalidResult(f"the score named {_shown(name)} is a list; write a number or a dict")
+        raise InvalidResult(f"the score named {shown(name)} is a list; write a number or a dict")
     inner = _read_one(item) if isinstance(item, dict) else _read(item)[0]
     return Score(name, inner.score, inner.label, inner.passed, inner.explanation, inner.metadata, inner.skipped)
 
@@ -173,13 +173,13 @@ def _take(rest: dict[str, Any], keys: tuple[str, ...], kind: type, described: st
         elif isinstance(found, kind):
             return rest.pop(key)
         else:
-            raise InvalidResult(f"{key} must be {described}, but it is {_shown(found)}")
+            raise InvalidResult(f"{key} must be {described}, but it is {shown(found)}")
     return None
 
 
 def _number(value: Any, what: str) -> float:
     if not isinstance(value, bool | int | float):
-        raise InvalidResult(f"{what} must be a number, but it is {_shown(value)}")
+        raise InvalidResult(f"{what} must be a number, but it is {shown(value)}")
     try:
         number = float(value)
     except OverflowError:
@@ -203,7 +203,7 @@ def _configured(score: Score, output: Output) -> Score:
     if output.kind == "continuous":
         if number is None:
             raise InvalidResult(
-                f"a continuous score was expected, but evaluate returned only the label {_shown(score.label)}"
+                f"a continuous score was expected, but evaluate returned only the label {shown(score.label)}"
             )
         inside = output.in_range(number)
         if inside is None:
@@ -220,7 +220,7 @@ def _category_score(score: Score, output: Output) -> float | None:
     if score.label is None:
         raise InvalidResult(f"a label was expected, one of {allowed}, but evaluate returned none")
     if score.label not in output.labels:
-        raise InvalidResult(f"label {_shown(score.label)} is not one of {allowed}")
+        raise InvalidResult(f"label {shown(score.label)} is not one of {allowed}")
     defined = output.labels[score.label]
     if defined is not None and score.score is not None and abs(defined - score.score) > 1e-9:  # noqa: PLR2004
         raise InvalidResult(
@@ -229,6 +229,7 @@ def _category_score(score: Score, output: Output) -> float | None:
     return score.score if defined is None else defined
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """What came back, for a sentence that says what is wrong with it."""
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."

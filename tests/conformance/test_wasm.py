@@ -211,6 +211,16 @@ def test_a_module_that_does_not_settle_is_never_run(meddling, when):
     assert time.monotonic() - started < 20
 
 
+def test_no_snapshot_is_taken_of_an_instance_that_is_gone(monkeypatch):
+    """Where its memory lay there may be anything by now, and a snapshot maps copies over what it finds."""
+    taken = []
+    monkeypatch.setattr(guests, "Snapshot", taken.append)
+    loaded, row = run("import calling\ncalling.settle = None\ndef evaluate(output): return 1\n", b'{"output": 1}')
+    assert not isinstance(loaded, Returned)
+    assert not isinstance(row, Returned)
+    assert taken == []
+
+
 @pytest.mark.parametrize(
     "evaluate",
     [

@@ -73,7 +73,16 @@ def evaluator_options(command: Callable[..., int]) -> Callable[..., int]:
         as_json: bool,
         **own: Any,
     ) -> int:
-        operator = _operator(bind, literals, isolation, limits, sandbox, fit_rows)
+        operator = Operator(
+            bind=_pairs(bind, "--bind", "reference=expected.text"),
+            set={name: _literal(value) for name, value in _pairs(literals, "--set", "case=false").items()},
+            isolation=Isolation(isolation) if isolation else None,
+            limits={
+                name: _quantity(name, value) for name, value in _pairs(limits, "--limit", "wall_seconds=2").items()
+            },
+            sandbox=sandbox,
+            fit_rows=fit_rows,
+        )
         return command(Flags(evaluator, operator, id_path, workers, seed, as_json), **own)
 
     gathered: Callable[..., int] = with_flags
@@ -150,25 +159,8 @@ def _options() -> list[Callable[[Callable[..., int]], Callable[..., int]]]:
     ]
 
 
-def _operator(
-    bind: Sequence[str],
-    literals: Sequence[str],
-    isolation: str | None,
-    limits: Sequence[str],
-    sandbox: str | None,
-    fit_rows: int | None,
-) -> Operator:
-    return Operator(
-        bind=dict(_pair(text, "--bind", "reference=expected.text") for text in bind),
-        set={name: _literal(value) for name, value in (_pair(text, "--set", "case=false") for text in literals)},
-        isolation=Isolation(isolation) if isolation else None,
-        limits={
-            name: _quantity(name, value)
-            for name, value in (_pair(text, "--limit", "wall_seconds=2") for text in limits)
-        },
-        sandbox=sandbox,
-        fit_rows=fit_rows,
-    )
+def _pairs(texts: Sequence[str], flag: str, example: str) -> dict[str, str]:
+    return dict(_pair(text, flag, example) for text in texts)
 
 
 def _pair(text: str, flag: str, example: str) -> tuple[str, str]:

@@ -163,8 +163,8 @@ class Guest:
     def remember(self) -> None:
         """Makes what the instance is now the state that `restore` goes back to, where that can be done."""
         self._memory.look()
-        if self._memory.where is None or not snapshot.works_here():
-            return
+        if not self.alive or self._memory.where is None or not snapshot.works_here():
+            return  # what lies where a dead instance lay is somebody else's
         self._forget()
         self._world.settle()
         try:

@@ -68,8 +68,7 @@ class WasmSession(Session):
         if self._fresh_rows and isinstance(self._loaded, Returned):
             if self._code:  # once more, from it, as in every later instance: rows in the first are no different
                 self._loaded = self._load()
-            self._loaded = self._settled(self._loaded)
-            self._guest.remember()
+            self._loaded = self._checked(self._settled(self._loaded))
 
     @property
     def loaded(self) -> Outcome:
