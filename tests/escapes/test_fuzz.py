@@ -16,6 +16,7 @@ import pytest
 from forging import SAY, needs_the_box
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from plans import plan
 from wasmtime import WasmtimeError
 
 from evalcell import records
@@ -31,7 +32,6 @@ from evalcell.errors import EvaluatorError, UsageError
 from evalcell.evaluator import Evaluator, understand
 from evalcell.output import Output
 from evalcell.paths import MISSING, Path
-from evalcell.plan import Plan
 from evalcell.records import Aggregates
 from evalcell.settings import Operator, settle
 from evalcell.tally import Tally
@@ -133,19 +133,6 @@ def session() -> Iterator[WasmSession]:
     with sandbox("wasm").open(program, Confinement(limits=LIMITS)) as session:
         assert isinstance(session, WasmSession)
         yield session
-
-
-def plan(output: Output | None = None, *bindings: Binding, id_path: str | None = None) -> Plan:
-    return Plan(
-        evaluator="fuzzed",
-        version="0",
-        sandbox="wasm",
-        program=Program(source="", filename="fuzzed.py"),
-        confinement=Confinement(),
-        bindings=bindings or (Binding("output", path="output"),),
-        output=output or Output(),
-        id_path=id_path,
-    )
 
 
 UNIT = Output(kind="continuous", low=0.0, high=1.0, threshold=0.5)

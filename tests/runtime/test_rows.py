@@ -10,16 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import plan
 
 from evalcell import records
-from evalcell.binding import Binding
 from evalcell.datasets import Row
 from evalcell.engine.protocol import Done
 from evalcell.engine.rows import RowWork
-from evalcell.output import Output
-from evalcell.plan import Plan
 from evalcell.tally import Tally
-from evalcell_sandboxes import Confinement, Outcome, Program, Raised, Returned, Session, Usage
+from evalcell_sandboxes import Outcome, Raised, Returned, Session, Usage
 
 
 class Prepared(Session):
@@ -30,16 +28,14 @@ class Prepared(Session):
     def __init__(self, outcomes: Sequence[Outcome], sizes: Sequence[int]) -> None:
         self._outcomes = list(outcomes)
         self._sizes = sizes
-        self.rows: list[bytes] = []
 
     def fit(self, rows: Sequence[bytes]) -> Outcome:
-        raise NotImplementedError
+        raise AssertionError("rows are all that it is given")
 
     def aggregate(self, results: bytes) -> Outcome:
-        raise NotImplementedError
+        raise AssertionError("rows are all that it is given")
 
     def bursts(self, rows: Sequence[bytes]) -> Iterator[list[Outcome]]:
-        self.rows += rows
         left = list(rows)
         for size in [*self._sizes, *[1] * len(left)]:
             burst = [self._outcomes.pop(0) for _ in left[:size]]
@@ -47,19 +43,6 @@ class Prepared(Session):
             if not burst:
                 return
             yield burst
-
-
-def plan(output: Output | None = None, *, aggregates: bool = False) -> Plan:
-    return Plan(
-        evaluator="scored",
-        version="0",
-        sandbox="wasm",
-        program=Program(source="", filename="scored.py"),
-        confinement=Confinement(),
-        bindings=(Binding("output", path="output"),),
-        output=output or Output(),
-        aggregates=aggregates,
-    )
 
 
 def rows_of(texts: Sequence[bytes]) -> list[Row]:
