@@ -12,8 +12,9 @@ from hooking import ECHO, FIT, SEEN, numbers, start
 import evalcell
 from evalcell import fitting
 from evalcell.datasets import Row
-from evalcell.engine import engine
+from evalcell.engine import pool
 from evalcell.engine.engine import Engine
+from evalcell.engine.pool import Pool
 from evalcell.engine.process import LaneProcess
 from evalcell.engine.protocol import Fit, Fitted
 from evalcell_sandboxes import Raised, SandboxFault
@@ -232,7 +233,7 @@ def test_lanes_that_always_die_while_they_are_fitted_end_the_run_with_a_fault(ki
 
 
 def test_a_lane_that_falls_silent_while_it_is_fitted_is_replaced(kill_on, monkeypatch):
-    monkeypatch.setattr(engine, "_GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(pool, "GRACE_SECONDS", 0.0)
     stopped = kill_on(Fit, 1, signal.SIGSTOP)
     limits = {"wall_seconds": 0.1, "load_seconds": 1, "fit_seconds": 1}
     assert next(start(SEEN, numbers(3), limits=limits).results()).label == "[0, 1, 2]"
@@ -241,14 +242,14 @@ def test_a_lane_that_falls_silent_while_it_is_fitted_is_replaced(kill_on, monkey
 
 @pytest.mark.parametrize("hook", ["fit", "aggregate"])
 def test_a_lane_may_be_silent_for_as_long_as_a_hook_may_take(monkeypatch, hook):
-    started, start_lane, open_ = [], Engine._start_lane, Engine.open
+    started, start_lane, open_ = [], Pool.start, Engine.open
 
     def hurried(self, *arguments, **options):
-        monkeypatch.setattr(engine, "_GRACE_SECONDS", -1.5)  # from here on a lane is up, and a row has 0.7 seconds
+        monkeypatch.setattr(pool, "GRACE_SECONDS", -1.5)  # from here on a lane is up, and a row has 0.7 seconds
         open_(self, *arguments, **options)
 
     monkeypatch.setattr(Engine, "open", hurried)
-    monkeypatch.setattr(Engine, "_start_lane", lambda self: started.append(self) or start_lane(self))
+    monkeypatch.setattr(Pool, "start", lambda self: started.append(self) or start_lane(self))
     source = ECHO + f"def {hook}(rows):\n    for _ in range(60_000_000): pass\n    return 1\n"
     began = time.monotonic()
     run = start(source, numbers(1), limits={"wall_seconds": 0.2, "load_seconds": 1}, isolation="evaluator")
@@ -258,7 +259,7 @@ def test_a_lane_may_be_silent_for_as_long_as_a_hook_may_take(monkeypatch, hook):
 
 
 def test_a_further_lane_that_cannot_be_fitted_is_done_without(monkeypatch):
-    real, lanes, refused = Engine._fitted, [], []
+    real, lanes, refused = Pool._fitted, [], []
 
     def fitted(self, lane, message):
         lanes.append(lane)
@@ -267,7 +268,7 @@ def test_a_further_lane_that_cannot_be_fitted_is_done_without(monkeypatch):
             message = Fitted(Raised(exception="ValueError", message="not here"), 0)
         real(self, lane, message)
 
-    monkeypatch.setattr(Engine, "_fitted", fitted)
+    monkeypatch.setattr(Pool, "_fitted", fitted)
     source = FIT + "def evaluate(output):\n    for _ in range(100_000): pass\n    return {'label': str(seen)}\n"
     found = list(start(source, numbers(150), fit_rows=2, workers=2).results())
     assert {record.label for record in found} == {"[0, 1]"}

@@ -17,6 +17,7 @@ import pytest
 import evalcell
 from evalcell.engine import engine
 from evalcell.engine.engine import Engine
+from evalcell.engine.pool import MOST_FAILED_STARTS
 from evalcell.engine.process import LaneProcess
 from evalcell.engine.protocol import Faulted, Open, Opened
 from evalcell_sandboxes.caching import cache_dir
@@ -207,7 +208,7 @@ def test_further_lanes_that_die_while_they_start_cost_themselves_only(monkeypatc
     rows = [{"output": n} for n in range(200)]
     run = evalcell.run(evalcell.Evaluator.from_source(fit + SLOW), rows, workers=2)
     assert [record.score for record in run.results()] == list(range(200))
-    assert len(opened) == 1 + engine._MOST_FAILED_STARTS
+    assert len(opened) == 1 + MOST_FAILED_STARTS
 
 
 def test_a_further_lane_whose_sandbox_fails_costs_itself_only(monkeypatch):
@@ -224,4 +225,4 @@ def test_a_further_lane_whose_sandbox_fails_costs_itself_only(monkeypatch):
     rows = [{"output": n} for n in range(200)]
     run = evalcell.run(evalcell.Evaluator.from_source(SLOW), rows, workers=2)
     assert [record.score for record in run.results()] == list(range(200))
-    assert 1 < len(opened) <= 1 + engine._MOST_FAILED_STARTS
+    assert 1 < len(opened) <= 1 + MOST_FAILED_STARTS

@@ -6,11 +6,8 @@ the lanes, and a slow row stops the others only when the window behind it is ful
 
 When a lane dies, the rows it has answered stand. The rows it was working on are given out again, one at a time, to
 find the one that kills. A row is tried twice more at most: if its lane dies each time, it is `crashed`.
-
-Where the evaluator has a `fit`, a lane is ready only when it was fitted; all are fitted on the same rows.
 """
 
-import selectors
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -23,7 +20,7 @@ from typing import TYPE_CHECKING
 from evalcell.datasets import Row
 from evalcell.engine import failures
 from evalcell.engine.batches import Batch, Finished, Source, Span
-from evalcell.engine.process import LaneProcess
+from evalcell.engine.pool import GRACE_SECONDS, Pool, PooledLane
 from evalcell.engine.protocol import (
     Aggregate,
     Aggregated,
@@ -31,32 +28,16 @@ from evalcell.engine.protocol import (
     Described,
     Done,
     Faulted,
-    Fit,
-    Fitted,
     FromLane,
-    More,
     NotDescribed,
-    Open,
-    Opened,
     ResultsToAggregate,
-    RowsToFit,
     SyntaxFailed,
-    ToLane,
     Work,
 )
 from evalcell.engine.rows import RowWork
-from evalcell.errors import EvaluatorError, malformed
 from evalcell.plan import Plan
 from evalcell.records import Aggregates
-from evalcell_sandboxes import (
-    Crashed,
-    Description,
-    Exceeded,
-    Limits,
-    Returned,
-    SandboxFault,
-    SyntaxProblem,
-)
+from evalcell_sandboxes import Crashed, Description, Exceeded, Limits, SandboxFault, SyntaxProblem
 
 if TYPE_CHECKING:
     from evalcell.fitting import FirstRows
@@ -68,12 +49,7 @@ _AHEAD = 2
 _WINDOW = 8
 """Batches for each lane that may be read and not yet given out."""
 _MOST_HELD_BYTES = 32 * 1024**2
-_GRACE_SECONDS = 30.0
-"""How much longer than its limits allow a lane may stay silent before it counts as dead."""
-_LOADS = 3
-"""How often a sandbox may use up a program's limits before its first row: to compile it, to load it, to settle it."""
 _MOST_RETRIES = 2
-_MOST_FAILED_STARTS = 3
 _LANE_START_SECONDS = 0.3
 _LISTEN_SECONDS = 0.2
 """How long to wait for lanes before looking up: at the silent ones, and whether the run was cancelled."""
@@ -81,44 +57,16 @@ _POLL_SECONDS = 0.05
 """How often a source that had no rows to give is asked again, while lanes are waited for."""
 
 
-class _Lane:
-    """A lane process with what it holds."""
-
-    def __init__(self, process: LaneProcess) -> None:
-        self.process = process
-        self.ready = False
-        self.spans: deque[Span] = deque()
-        self.sent_at = 0.0
-        self.parts: Iterator[ToLane] = iter(())
-        """What it will ask for, part by part."""
-        self.fitting = False
-        self.aggregating = False
-        self.fault: str | None = None
-
-    def send_part(self) -> bool:
-        """Sends what comes next; False when there was nothing to ask for."""
-        part = next(self.parts, None)
-        if part is not None:
-            self.process.send(part)
-        return part is not None
-
-
 class Engine(AbstractContextManager["Engine"]):
     """Runs one plan. Leaving the context kills every lane. Once `stop` is set, it is cancelled."""
 
     def __init__(self, lanes: int, stop: Event | None = None) -> None:
-        self._most_lanes = lanes
-        self._lanes: list[_Lane] = []
-        self._selector = selectors.DefaultSelector()
-        self._plan: Plan | None = None
+        self._pool = Pool(lanes)
         self._work: RowWork | None = None
-        self._fit_rows: FirstRows | None = None
-        self._strict = False
         self._aggregates: Aggregates | None = None
         self._batches: deque[Batch] = deque()
         self._waiting: deque[Span] = deque()
         self._batch_rows = 1
-        self._failed_starts = 0
         self._rows_started = 0.0
         self._source = Source(iter(()))
         self._stop = stop or Event()
@@ -126,14 +74,11 @@ class Engine(AbstractContextManager["Engine"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for lane in self._lanes:
-            lane.process.kill()
-        self._lanes.clear()
-        self._selector.close()
+        self._pool.close()
 
     def lane_pids(self) -> list[int]:
         """The processes that this engine holds now."""
-        return [lane.process.pid for lane in self._lanes]
+        return [lane.process.pid for lane in self._pool.lanes]
 
     # -- before the rows ------------------------------------------------------------------------------------------
     def describe(
@@ -145,10 +90,10 @@ class Engine(AbstractContextManager["Engine"]):
         `SandboxUnavailable` or `SandboxFault` when the sandbox could not do it.
         """
         question = Describe(source, limits, sandbox)
-        self._start_lane().process.send(question)
+        self._pool.start().process.send(question)
 
         def answer() -> Description | SyntaxProblem | Exceeded | Crashed:
-            return _description(self._answer(question, limits.load_seconds + _GRACE_SECONDS))
+            return _description(self._answer(question, limits.load_seconds + GRACE_SECONDS))
 
         return answer
 
@@ -165,18 +110,15 @@ class Engine(AbstractContextManager["Engine"]):
         assert (plan.fit_rows is None) == (fit_rows is None), (
             "rows to fit on go with a plan that fits, and only with it"
         )
-        self._plan = plan
         self._work = RowWork(plan)
-        self._fit_rows = fit_rows
-        self._strict = strict
-        self._lanes[0].process.send(Open(plan))
+        self._pool.open(plan, fit_rows, strict=strict)
         self._wait_for_a_ready_lane()
 
-    def _wait_for_a_ready_lane(self) -> _Lane | None:
+    def _wait_for_a_ready_lane(self) -> PooledLane | None:
         """A lane that is ready; None when it was cancelled meanwhile."""
-        while (ready := next((lane for lane in self._lanes if lane.ready), None)) is None and not self.cancelled:
-            if not self._lanes:
-                self._open_lane()
+        while (ready := self._pool.ready()) is None and not self.cancelled:
+            if not self._pool.lanes:
+                self._pool.add()
             self._receive()
         return ready
 
@@ -184,56 +126,10 @@ class Engine(AbstractContextManager["Engine"]):
         """The first lane's answer to a question it was asked; a lane that dies over it is replaced and asked again."""
         while True:
             try:
-                return self._lanes[0].process.answer(seconds)
+                return self._pool.lanes[0].process.answer(seconds)
             except SandboxFault:
-                self._count_failed_start(self._drop(self._lanes[0]))
-                self._start_lane().process.send(question)
-
-    def _start_lane(self) -> _Lane:
-        lane = _Lane(LaneProcess())
-        self._lanes.append(lane)
-        self._selector.register(lane.process.connection, selectors.EVENT_READ, lane)
-        return lane
-
-    def _open_lane(self) -> None:
-        assert self._plan is not None
-        self._start_lane().process.send(Open(self._plan))
-
-    def _loaded(self, lane: _Lane, opened: Opened) -> None:
-        if not isinstance(opened.loaded, Returned):
-            self._refuse(lane, failures.load_error(opened.loaded))
-        elif self._fit_rows is None:
-            self._welcome(lane)
-        else:
-            lane.fitting = True
-            lane.parts = chain(map(RowsToFit, self._fit_rows.chunks()), [Fit()])
-            lane.send_part()
-
-    def _fitted(self, lane: _Lane, fitted: Fitted) -> None:
-        assert self._fit_rows is not None
-        if isinstance(fitted.outcome, Returned):
-            self._welcome(lane)
-        else:
-            self._refuse(lane, failures.fit_error(fitted, self._fit_rows.count))
-
-    def _welcome(self, lane: _Lane) -> None:
-        lane.ready, lane.fitting = True, False
-        self._failed_starts = 0
-
-    def _refuse(self, lane: _Lane, error: EvaluatorError) -> None:
-        """The program failed in a lane that should have become ready. If others are, the run goes on with those."""
-        if not self._any_ready():
-            raise error
-        self._drop(lane)
-        self._make_do()
-
-    def _any_ready(self) -> bool:
-        return any(lane.ready for lane in self._lanes)
-
-    def _make_do(self) -> None:
-        """No more lanes are started than there are; only one that is lost will be replaced."""
-        self._most_lanes = max(1, len(self._lanes))
-        self._failed_starts = 0
+                self._pool.bury(self._pool.lanes[0])
+                self._pool.start().process.send(question)
 
     # -- the rows -------------------------------------------------------------------------------------------------
     def run(self, rows: Iterator[Row | None]) -> Iterator[Finished]:
@@ -273,8 +169,8 @@ class Engine(AbstractContextManager["Engine"]):
     def _has_room(self) -> bool:
         return (
             not self._is_full()
-            and len(self._batches) < self._most_lanes * _WINDOW
-            and len(self._waiting) < self._most_lanes
+            and len(self._batches) < self._pool.most * _WINDOW
+            and len(self._waiting) < self._pool.most
         )
 
     def _is_full(self) -> bool:
@@ -282,78 +178,61 @@ class Engine(AbstractContextManager["Engine"]):
 
     def _hand_out(self) -> None:
         """Gives waiting spans to lanes that have room, starting lanes while there is more work than lanes."""
-        for lane in sorted(self._lanes, key=lambda lane: len(lane.spans)):
+        for lane in sorted(self._pool.lanes, key=lambda lane: len(lane.spans)):
             while lane.ready and self._waiting and len(lane.spans) < _AHEAD and self._may_take(lane):
                 span = self._waiting.popleft()
                 lane.spans.append(span)
                 if len(lane.spans) == 1:
                     lane.sent_at = time.monotonic()
                 lane.process.send(Work(span.rows()))  # to a dead lane too: what it said before is still to be heard
-        if self._waiting and len(self._lanes) < self._most_lanes and self._worth_another_lane():
-            self._open_lane()
+        if self._waiting and len(self._pool.lanes) < self._pool.most and self._worth_another_lane():
+            self._pool.add()
 
     def _worth_another_lane(self) -> bool:
         """One lane starts at a time, and a second one only when the run has lasted as long as its start would take."""
-        starting = any(not lane.ready for lane in self._lanes)
-        return not starting and (not self._lanes or time.monotonic() - self._rows_started > _LANE_START_SECONDS)
+        lanes = self._pool.lanes
+        starting = any(not lane.ready for lane in lanes)
+        return not starting and (not lanes or time.monotonic() - self._rows_started > _LANE_START_SECONDS)
 
-    def _may_take(self, lane: _Lane) -> bool:
+    def _may_take(self, lane: PooledLane) -> bool:
         """A row that is suspected of killing lanes is given to a lane that holds nothing else."""
         return not lane.spans or not (self._waiting[0].alone or lane.spans[-1].alone)
 
     def _receive(self) -> None:
         """Waits for lanes to say something, and for those that have been silent too long."""
         self._choose_whom_to_hear()
-        for key, _ in self._selector.select(
-            timeout=_LISTEN_SECONDS if self._source.ended or not self._has_room() else _POLL_SECONDS
-        ):
-            lane: _Lane = key.data
-            messages = lane.process.receive()
-            if messages is None:
+        seconds = _LISTEN_SECONDS if self._source.ended or not self._has_room() else _POLL_SECONDS
+        for lane, message in self._pool.listen(seconds):
+            if message is None:
                 self._bury(lane, None)
-                continue
-            for message in messages:
-                if lane in self._lanes:
-                    self._hear(lane, message)
-        self._bury_the_silent()
+            else:
+                self._hear(lane, message)
+        for lane in self._pool.silent():
+            self._bury(lane, None)
 
     def _choose_whom_to_hear(self) -> None:
         """With too much held back, only the lane that has the next rows is heard: the others wait in their pipes."""
         head = self._batches[0] if self._batches else None
-        holders = [lane for lane in self._lanes if any(span.batch is head for span in lane.spans)]
-        for lane in self._lanes:
+        holders = [lane for lane in self._pool.lanes if any(span.batch is head for span in lane.spans)]
+        for lane in self._pool.lanes:
             wanted = not self._is_full() or not holders or not lane.spans or lane in holders
-            if wanted and not self._hears(lane):
-                self._selector.register(lane.process.connection, selectors.EVENT_READ, lane)
-                lane.process.heard = time.monotonic()
-            elif not wanted and self._hears(lane):
-                self._selector.unregister(lane.process.connection)
+            self._pool.hear(lane, wanted=wanted)
 
-    def _hears(self, lane: _Lane) -> bool:
-        return lane.process.connection in self._selector.get_map()
-
-    def _hear(self, lane: _Lane, message: FromLane) -> None:
+    def _hear(self, lane: PooledLane, message: FromLane) -> None:
         match message:
-            case Opened():
-                self._loaded(lane, message)
-            case More(problems) if problems and self._strict:
-                raise malformed(problems[0])
-            case More() if lane.send_part():
-                pass
-            case Fitted() if not lane.ready and self._fit_rows is not None:
-                self._fitted(lane, message)
-            case Aggregated() if lane.aggregating:
-                self._aggregates = message.aggregates
             case Done():
                 self._fill(lane, message)
+            case Aggregated() if lane.aggregating:
+                self._aggregates = message.aggregates
             case Faulted():
-                if message.unavailable is not None or not self._any_ready():
+                if message.unavailable is not None or self._pool.ready() is None:
                     raise failures.error_of(message)
                 self._bury(lane, message.message)
             case _:
-                self._bury(lane, "it gave an answer nobody asked for")
+                if not self._pool.prepare(lane, message):
+                    self._bury(lane, "it gave an answer nobody asked for")
 
-    def _fill(self, lane: _Lane, done: Done) -> None:
+    def _fill(self, lane: PooledLane, done: Done) -> None:
         span = lane.spans[0]
         span.batch.fill(span.start, done)
         span.start += len(done.rows)
@@ -361,7 +240,7 @@ class Engine(AbstractContextManager["Engine"]):
             lane.spans.popleft()
             self._learn_pace(lane, span.size)
 
-    def _learn_pace(self, lane: _Lane, rows: int) -> None:
+    def _learn_pace(self, lane: PooledLane, rows: int) -> None:
         """Batches grow until one takes a tenth of a second: slow rows spread over lanes, fast ones travel together."""
         now = time.monotonic()
         seconds = max(now - lane.sent_at, 1e-4)
@@ -380,27 +259,25 @@ class Engine(AbstractContextManager["Engine"]):
         """
         deaths = 0
         while (lane := self._wait_for_a_ready_lane()) is not None and not self.cancelled:
-            for other in [other for other in self._lanes if other is not lane]:
-                self._drop(other)  # the memory that they hold may be what aggregate needs
+            for other in [other for other in self._pool.lanes if other is not lane]:
+                self._pool.drop(other)  # the memory that they hold may be what aggregate needs
             lane.aggregating = True
             lane.parts = chain(map(ResultsToAggregate, pieces()), [Aggregate()])
             lane.send_part()
-            while lane in self._lanes and self._aggregates is None and not self.cancelled:
+            while lane in self._pool.lanes and self._aggregates is None and not self.cancelled:
                 self._receive()
             if self._aggregates is not None:
                 return self._aggregates
-            deaths += lane not in self._lanes
+            deaths += lane not in self._pool.lanes
             if deaths > _MOST_RETRIES:
                 return Aggregates(error=failures.death_over("aggregate", deaths, lane.fault))
         return None
 
     # -- deaths ---------------------------------------------------------------------------------------------------
-    def _bury(self, lane: _Lane, fault: str | None) -> None:
+    def _bury(self, lane: PooledLane, fault: str | None) -> None:
         """Removes a dead lane and gives its rows out again; a row that has used up its tries ends here."""
         lane.fault = fault
-        how = self._drop(lane)
-        if not lane.ready:
-            self._count_failed_start(how, "while they are fitted" if lane.fitting else "before they are ready")
+        self._pool.bury(lane)
         if not lane.spans:
             return
         first, *rest = lane.spans
@@ -410,42 +287,11 @@ class Engine(AbstractContextManager["Engine"]):
             self._give_up(first, fault)
         self._waiting.extendleft(reversed([*again, *rest]))
 
-    def _drop(self, lane: _Lane) -> str:
-        if self._hears(lane):
-            self._selector.unregister(lane.process.connection)
-        self._lanes.remove(lane)
-        return lane.process.kill()
-
     def _give_up(self, span: Span, fault: str | None) -> None:
         assert self._work is not None
         row = span.rows()[0]
         error = failures.death_over("this row", span.deaths + 1, fault)
         span.batch.fill(span.start, self._work.give_up(row, error))
-
-    def _bury_the_silent(self) -> None:
-        for lane in list(self._lanes):
-            silent = time.monotonic() - lane.process.heard > self._patience(lane)
-            if silent and self._hears(lane) and (lane.spans or lane.aggregating or not lane.ready):
-                self._bury(lane, None)
-
-    def _patience(self, lane: _Lane) -> float:
-        """How long a lane may be silent: for the longest call, in an instance that has to be made for it first."""
-        assert self._plan is not None
-        limits = self._plan.confinement.limits
-        fresh = limits.load_seconds + (0.0 if self._fit_rows is None else limits.fit_seconds)
-        call = limits.aggregate_seconds if lane.aggregating else limits.wall_seconds
-        return call + _LOADS * fresh + _GRACE_SECONDS
-
-    def _count_failed_start(self, how: str, when: str = "before they are ready") -> None:
-        """Lanes that die one after the other before they can do anything end the run, unless others work on."""
-        self._failed_starts += 1
-        if self._failed_starts < _MOST_FAILED_STARTS:
-            return
-        if self._any_ready():
-            self._make_do()
-            return
-        hint = " Fit on fewer rows with --fit-rows N, or in one process with --workers 1." if "fitted" in when else ""
-        raise SandboxFault(f"Worker processes die {when}, {self._failed_starts} times in a row.{hint}{how}")
 
 
 def _description(answer: FromLane) -> Description | SyntaxProblem | Exceeded | Crashed:
