@@ -1,0 +1,1 @@
+"""CPython with packages from PyPI, in a locked-down container."""
