@@ -51,6 +51,7 @@ from evalcell_sandboxes import (
     Usage,
     sandbox,
 )
+from evalcell_sandboxes.reports import most_report_bytes
 from evalcell_sandboxes.wasm.failure import outcome_of_trap
 from evalcell_sandboxes.wasm.guests import Report
 from evalcell_sandboxes.wasm.sandbox import _read_description
@@ -175,7 +176,7 @@ FIELDS = ["value", "type", "message", "traceback", "stdout", "stderr"]
 @pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("size", [100, 2_000, 200_000, 10**7])
 def test_a_forged_report_keeps_to_the_limits_too(session, kind, field, size):
-    text = json.dumps({"kind": kind, field: "x" * size}).encode()[: session._guest.most_report_bytes + 1]
+    text = json.dumps({"kind": kind, field: "x" * size}).encode()[: most_report_bytes(session._limits) + 1]
     outcome = session._read(Report(text, Usage(), None), LIMITS.result_bytes)
     assert_bounded(outcome)
     too_large = size == 10**7 or (kind == "returned" and field == "value" and size > LIMITS.result_bytes)

@@ -17,6 +17,7 @@ from wasmtime.component import Component, Instance, Linker
 from evalcell_sandboxes.errors import SandboxFault
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Usage
 from evalcell_sandboxes.program import Limits
+from evalcell_sandboxes.reports import most_report_bytes
 from evalcell_sandboxes.wasm import answers, snapshot
 from evalcell_sandboxes.wasm.answers import Answers
 from evalcell_sandboxes.wasm.calls import Export
@@ -27,9 +28,6 @@ from evalcell_sandboxes.wasm.snapshot import Snapshot
 
 _EXPORTS = {"describe": 1, "answers-at": 1, "load": 2, "settle": 1, "run": 1, "hook": 2}
 """What the guest exports, each with how many strings it takes."""
-# What a report may weigh beyond the result and the prints: compiled code up to a size, a message and a traceback.
-_CODE_BYTES = 1024**2
-_MESSAGE_BYTES = 256 * 1024
 _CALL_SECONDS = 0.1
 """How long a call goes on to further rows."""
 _MUCH_OUTPUT_BYTES = 1024**2
@@ -118,9 +116,7 @@ class Guest:
         self._call = _Call("load_seconds")
         self._fault: BaseException | None = None
         self._seed_of: Callable[[bytes], int] = len
-        # Escaping makes a byte of output six bytes of JSON at worst.
-        printed = 6 * (limits.stdout_bytes + limits.stderr_bytes)
-        self.most_report_bytes = printed + max(limits.result_bytes, _CODE_BYTES) + _MESSAGE_BYTES
+        self._most_report_bytes = most_report_bytes(limits)
 
     @property
     def alive(self) -> bool:
@@ -201,7 +197,7 @@ class Guest:
             return self._ended(error)
         self._memory.look()
         self._pass_to(1)
-        return Report(answer[: self.most_report_bytes + 1], self._call.usages[0], self._call.outputs.get(0))
+        return Report(answer[: self._most_report_bytes + 1], self._call.usages[0], self._call.outputs.get(0))
 
     def run(self, rows: Sequence[bytes], seed_of: Callable[[bytes], int]) -> Answered:
         """Runs rows, the arguments of each, in one call; every row has a deadline and a usage of its own.
@@ -225,7 +221,7 @@ class Guest:
         if self._snapshot is not None:
             self._faulted = self._faulted or snapshot.faults() != faults
         self._memory.look()
-        text = self._answered() + (rest[: self.most_report_bytes + 1] + b"\n" if rest else b"")
+        text = self._answered() + (rest[: self._most_report_bytes + 1] + b"\n" if rest else b"")
         if (count := text.count(b"\n")) <= len(rows):  # else they are made up, by the one whose time it still is
             self._pass_to(count)
         return Answered(text, call.usages, call.outputs)

@@ -19,12 +19,14 @@ PYTHON = "3.14.0"
 
 _HERE = Path(__file__).resolve().parent
 _GUEST = _HERE / "guest"
+_SHARED = _HERE.parent / "guest"
+"""What every guest that is a CPython has in it."""
 
 
 def identity() -> str:
     """A digest of everything that decides what the image does."""
     digest = hashlib.sha256(f"componentize-py {COMPONENTIZE_PY}".encode())
-    for path in sorted([*_GUEST.glob("*.py"), *_GUEST.glob("wit/*.wit")]):
+    for path in sorted([*_GUEST.glob("*.py"), *_SHARED.glob("*.py"), *_GUEST.glob("wit/*.wit")]):
         content = path.read_bytes()
         digest.update(f"\0{path.name}\0{len(content)}\0".encode())
         digest.update(content)
@@ -65,7 +67,8 @@ def build(target: Path) -> None:
 
     with tempfile.TemporaryDirectory(prefix="evalcell-guest-") as scratch:
         sources = Path(scratch) / "guest"
-        shutil.copytree(_GUEST, sources, ignore=shutil.ignore_patterns("__pycache__"))
+        for place in (_GUEST, _SHARED):
+            shutil.copytree(place, sources, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
         image = Path(scratch) / "guest.wasm"
         # Not with `-m`: the package has no __main__. Its console script does no more than this.
         command = [sys.executable, "-c", "from componentize_py import script; script()"]

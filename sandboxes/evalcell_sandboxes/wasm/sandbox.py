@@ -7,13 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-import msgspec
-
 from evalcell_sandboxes.description import Description, SyntaxProblem
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
-from evalcell_sandboxes.nesting import too_deep
 from evalcell_sandboxes.outcome import Crashed, Exceeded
 from evalcell_sandboxes.program import Confinement, Language, Limits, Program
+from evalcell_sandboxes.reports import described, unparsable
 from evalcell_sandboxes.sandbox import Progress, Sandbox, Session
 from evalcell_sandboxes.versions import Version
 from evalcell_sandboxes.wasm import image, module, prereqs
@@ -57,20 +55,14 @@ class WasmSandbox(Sandbox):
         from evalcell_sandboxes.wasm import engine, session  # noqa: F401
 
     def describe(self, source: str, limits: Limits) -> Description | SyntaxProblem | Exceeded | Crashed:
-        try:
-            text = source.encode()
-        except UnicodeEncodeError:
-            return SyntaxProblem("the source holds a lone surrogate, which no encoding can hold")
-        if len(text) > limits.source_bytes:
-            return Exceeded(
-                limit="source_bytes", message=f"the source has {len(text)} bytes of {limits.source_bytes} allowed"
-            )
+        if problem := unparsable(source, limits):
+            return problem
         with _guest(limits) as guest:
             guest.renew()
-            answer = guest.call("describe", text, limit="load_seconds")
+            answer = guest.call("describe", source.encode(), limit="load_seconds")
         if isinstance(answer, Exceeded | Crashed):
             return answer
-        return _read_within_bounds(answer.text, guest.most_report_bytes)
+        return described(answer.text, limits)
 
     @contextmanager
     def open(self, program: Program, confinement: Confinement) -> Iterator[Session]:
@@ -78,27 +70,6 @@ class WasmSandbox(Sandbox):
 
         with _guest(confinement.limits, confinement.clock_start_ns) as guest:
             yield WasmSession(guest, program, confinement)
-
-
-class _Described(msgspec.Struct):
-    syntax_error: SyntaxProblem
-
-
-def _read_within_bounds(answer: bytes, most_bytes: int) -> Description | SyntaxProblem | Exceeded | Crashed:
-    if len(answer) > most_bytes:
-        return Exceeded(limit="source_bytes", message="the source declares more than can be described")
-    if too_deep(answer):
-        return Exceeded(limit="stack", message="the metadata of the source is nested too deeply")
-    try:
-        return _read_description(answer)
-    except (msgspec.DecodeError, RecursionError) as error:
-        return Crashed(message=f"the guest's description cannot be read: {error}"[:500])
-
-
-def _read_description(answer: bytes) -> Description | SyntaxProblem:
-    if answer.startswith(b'{"syntax_error"'):
-        return msgspec.json.decode(answer, type=_Described).syntax_error
-    return msgspec.json.decode(answer, type=Description)
 
 
 @contextmanager

@@ -3,44 +3,19 @@
 import json
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from typing import Literal
 
 import msgspec
-from msgspec import Raw as RawJson
-from msgspec import Struct
 
-from evalcell_sandboxes.nesting import MOST_LEVELS, too_deep
-from evalcell_sandboxes.outcome import Exceeded, Invalid, Outcome, Raised, Returned, Usage
+from evalcell_sandboxes.outcome import Invalid, Outcome, Returned, Usage
 from evalcell_sandboxes.program import Confinement, Isolation, Program
+from evalcell_sandboxes.reports import Reports
 from evalcell_sandboxes.sandbox import Raw, Session
-from evalcell_sandboxes.wasm.guests import Answered, Guest, Output, Report
+from evalcell_sandboxes.wasm.guests import Answered, Guest, Report
 
 _ROWS_A_CALL = 512
 _MOST_FAILED_LOADS = 3
 _RESERVE_BYTES = 32 * 1024**2
 """Memory that is free when a row starts: rows that use no more of it can be undone."""
-# The guest keeps to its limits, but hostile code can write the guest's reports: the host cuts them once more.
-_NAME_CHARACTERS = 200
-_MESSAGE_CHARACTERS = 4_000
-_TRACEBACK_CHARACTERS = 16_000
-_NOTE_CHARACTERS = 100
-_ESCAPED_BYTE_CHARACTERS = 4
-
-
-class _Report(Struct):
-    """What the guest says about a call. Written by the author of the evaluator, if it comes to that."""
-
-    kind: Literal["returned", "raised", "exceeded", "invalid"] = "returned"
-    value: RawJson = RawJson(b"null")
-    type: str = ""
-    message: str = ""
-    traceback: str = ""
-    stdout: str = ""
-    stderr: str = ""
-
-
-_decode_report = msgspec.json.Decoder(_Report).decode
-_decode_reports = msgspec.json.Decoder(_Report).decode_lines
 
 
 class WasmSession(Session):
@@ -56,7 +31,7 @@ class WasmSession(Session):
         self._source = program.source.encode()
         self._filename = program.filename
         self._limits = confinement.limits
-        self._plain_bytes = min(confinement.limits.result_bytes, MOST_LEVELS)
+        self._reports = Reports(confinement.limits)
         self._fresh_rows = confinement.isolation is Isolation.ROW
         self._rows_a_call = 1 if self._fresh_rows else _ROWS_A_CALL
         self._seed_number = confinement.seed
@@ -193,80 +168,17 @@ class WasmSession(Session):
 
     def _read_all(self, answered: Answered, count: int) -> list[Outcome]:
         """Reads the reports of many rows, each on a line: all at once where all are well-formed."""
-        try:
-            reports = _decode_reports(answered.text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            reports = []
-        if len(reports) != count:
-            reports = [self._decode(line) for line in answered.text.split(b"\n")[:-1]]
+        reports = self._reports.decode_lines(answered.text, count)
         missing = len(reports) - len(answered.usages)
         usages = answered.usages + [Usage()] * missing if missing > 0 else answered.usages
-        most = self._limits.result_bytes
-        outcomes = [self._outcome(report, usage, most) for report, usage in zip(reports, usages, strict=False)]
+        read, most = self._reports.outcome, self._limits.result_bytes
+        outcomes = [read(report, usage, most) for report, usage in zip(reports, usages, strict=False)]
         for row, output in answered.outputs.items():
             if row < len(outcomes):
-                outcomes[row] = self._with_output(outcomes[row], output)
+                outcomes[row] = self._reports.with_output(outcomes[row], output)
         return outcomes
 
     def _read(self, report: Report, most: int | None) -> Outcome:
         """Reads the report of one call."""
-        outcome = self._outcome(self._decode(report.text), report.usage, most)
-        return outcome if report.output is None else self._with_output(outcome, report.output)
-
-    def _with_output(self, outcome: Outcome, output: Output) -> Outcome:
-        stdout, stderr = (text.decode("utf-8", "backslashreplace") for text in output)
-        return msgspec.structs.replace(
-            outcome,
-            stdout=(outcome.stdout + stdout)[: self._limits.stdout_bytes],
-            stderr=(outcome.stderr + stderr)[: self._limits.stderr_bytes],
-        )
-
-    def _decode(self, text: bytes) -> _Report:
-        """Anything that is not a well-formed report is the report of a result that cannot be used."""
-        if len(text) > self._guest.most_report_bytes:
-            return _Report("invalid", message="the guest reported more than it may")
-        try:
-            return _decode_report(text)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return _Report("invalid", message=f"the guest's report cannot be read: {error}"[:500])
-
-    def _outcome(self, report: _Report, usage: Usage, most: int | None) -> Outcome:
-        """What a report means. A value of more bytes than `most` is none; without it, its report's size bounds it."""
-        if (
-            report.kind == "returned"
-            and len(report.value) <= self._plain_bytes
-            and not (report.stdout or report.stderr)
-        ):
-            return Returned(value=bytes(report.value), usage=usage)
-        stdout = _cut(report.stdout, self._limits.stdout_bytes)
-        stderr = _cut(report.stderr, self._limits.stderr_bytes)
-        message = report.message[:_MESSAGE_CHARACTERS]
-        if report.kind == "returned":
-            value = bytes(report.value)
-            message = _unusable(value, most)
-            if not message:
-                return Returned(value=value, stdout=stdout, stderr=stderr, usage=usage)
-        if report.kind == "raised":
-            return Raised(
-                exception=report.type[:_NAME_CHARACTERS],
-                message=message,
-                traceback=report.traceback[-_TRACEBACK_CHARACTERS:],
-                stdout=stdout,
-                stderr=stderr,
-                usage=usage,
-            )
-        if report.kind == "exceeded":
-            return Exceeded(limit="memory_bytes", message=message, stdout=stdout, stderr=stderr, usage=usage)
-        return Invalid(message=message, stdout=stdout, stderr=stderr, usage=usage)
-
-
-def _unusable(value: bytes, most: int | None) -> str:
-    """Why a value cannot be used, if it cannot."""
-    if most is not None and len(value) > most:
-        return f"evaluate returned {len(value)} bytes of JSON; the limit is {most} (result_bytes)"
-    return f"evaluate returned a value that is nested more than {MOST_LEVELS} levels deep" if too_deep(value) else ""
-
-
-def _cut(text: str, most_bytes: int) -> str:
-    """The text, as long as so many bytes and the note that there were more can be when they are spelled out."""
-    return text[: most_bytes * _ESCAPED_BYTE_CHARACTERS + _NOTE_CHARACTERS]
+        outcome = self._reports.outcome(self._reports.decode(report.text), report.usage, most)
+        return outcome if report.output is None else self._reports.with_output(outcome, report.output)

@@ -10,7 +10,17 @@ import heap
 import stdlib  # before the rest: a module that is not imported while the image is built does not exist afterwards
 
 heap.import_tightly(
-    "answers", "capture", "failures", "lots", "results", "waiting", "calling", "describing", "doors", "exports"
+    "answers",
+    "callers",
+    "capture",
+    "failures",
+    "lots",
+    "results",
+    "waiting",
+    "calling",
+    "describing",
+    "doors",
+    "exports",
 )
 
 import calling  # noqa: E402

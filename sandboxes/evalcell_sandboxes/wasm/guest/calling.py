@@ -4,15 +4,14 @@ import base64
 import builtins
 import contextlib
 import importlib.util
-import inspect
 import json
 import linecache
 import marshal
-import operator
 import sys
 import types
 
 import answers
+import callers
 import capture
 import failures
 import heap
@@ -134,57 +133,9 @@ def _load(source: str) -> str:
         code = compile(source, _loaded.filename, "exec", dont_inherit=True)
         _loaded.code = base64.b64encode(marshal.dumps(code)).decode()
     exec(code, module.__dict__)
-    _loaded.call = _caller(module.evaluate)
+    _loaded.call = callers.caller(module.evaluate)
     heap.collect()
     return _VALUE + _quote(_loaded.code if len(_loaded.code) < _MOST_CODE_CHARACTERS else "")
-
-
-def _caller(function):
-    """What calls the function with arguments by name."""
-    positional = _positional_only(function)
-
-    def by_name(arguments: dict):
-        ordered = [arguments.pop(name, default) for name, default in positional]
-        while ordered and ordered[-1] is inspect.Parameter.empty:
-            ordered.pop()
-        return function(*ordered, **arguments)
-
-    names = _ordinary(function)
-    if len(names) < 2:  # noqa: PLR2004 - of one name, itemgetter would not make a tuple
-        return by_name
-    take, code = operator.itemgetter(*names), function.__code__
-
-    def in_order(arguments: dict):  # which takes a third of the time
-        try:
-            ordered = take(arguments)
-        except KeyError:  # a default is to be used
-            ordered = None  # and not called from here, where the user's errors would be said to come of this one
-        if ordered is not None and len(arguments) == len(names) and function.__code__ is code:
-            return function(*ordered)
-        return by_name(arguments)
-
-    return in_order
-
-
-def _ordinary(function) -> tuple:
-    """The names of all parameters in order, where it is a plain function and has no others than such."""
-    code = getattr(function, "__code__", None)
-    if type(function) is not types.FunctionType or code.co_kwonlyargcount:
-        return ()
-    others = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
-    return () if code.co_flags & others else code.co_varnames[: code.co_argcount]
-
-
-def _positional_only(function) -> tuple:
-    """The (name, default) of each parameter that cannot be passed by name."""
-    code = getattr(function, "__code__", None)
-    if code is not None and not code.co_posonlyargcount:
-        return ()
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return ()
-    return tuple((p.name, p.default) for p in parameters if p.kind is p.POSITIONAL_ONLY)
 
 
 def _evaluate(arguments: str) -> str:
@@ -208,7 +159,7 @@ def _call_hook(call: tuple) -> str:
         raise results.Unusable(f"{name} has a yield in it, so nothing of it was executed. Return something instead")
     if name != "fit":
         return _VALUE + _encoded(result, _loaded.result_bytes)
-    _loaded.call = _caller(module.evaluate)
+    _loaded.call = callers.caller(module.evaluate)
     heap.collect()
     return _VALUE + "null"
 

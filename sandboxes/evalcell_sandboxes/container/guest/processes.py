@@ -1,0 +1,76 @@
+"""The processes of the container as the supervisor sees them: who is there, who is to go, and what ended them."""
+
+import contextlib
+import os
+import signal
+import time
+
+_MOST_SWEEPS = 100
+_SWEEP_SECONDS = 0.002
+_OOM_FILES = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+"""Where the kernel counts what it has killed for want of memory: with version 2 of control groups, and with 1."""
+
+
+class Processes:
+    """Everything that lives in this container. `zygote` is 0 once it is gone."""
+
+    def __init__(self, zygote: int) -> None:
+        self.zygote = zygote
+        self.zygote_status = None
+        self._oom_kills = _oom_kills()
+
+    def others(self) -> list:
+        """All but the supervisor and the zygote."""
+        return [pid for name in os.listdir("/proc") if name.isdigit() and (pid := int(name)) not in (1, self.zygote)]
+
+    def end_others(self) -> None:
+        """Ends all that rows have started; what multiplies faster than that goes with the zygote."""
+        for _ in range(_MOST_SWEEPS):
+            others = self.others()
+            if not others:
+                return
+            for pid in others:
+                _kill(pid)
+            self._reap()
+            time.sleep(_SWEEP_SECONDS)
+        self.end_all()
+
+    def end_all(self) -> None:
+        """Ends every process but this one, at one blow."""
+        while self.zygote or self.others():
+            _kill(-1)
+            self._reap()
+            time.sleep(_SWEEP_SECONDS)
+
+    def zygote_lives(self) -> bool:
+        self._reap()
+        return bool(self.zygote)
+
+    def _reap(self) -> None:
+        """Takes leave of those that are gone: also of rows' processes whose own parents are."""
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                gone, status = os.waitpid(-1, os.WNOHANG)
+                if not gone:
+                    return
+                if gone == self.zygote:
+                    self.zygote, self.zygote_status = 0, status
+
+    def ran_out_of_memory(self) -> bool:
+        """Whether the kernel has killed one of them for that since it was last asked."""
+        before, self._oom_kills = self._oom_kills, _oom_kills()
+        return self._oom_kills > before
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _oom_kills() -> int:
+    for path in _OOM_FILES:
+        with contextlib.suppress(OSError), open(path) as file:
+            for line in file:
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+    return 0

@@ -1,0 +1,270 @@
+"""PID 1 of the container. It never loads user code, cannot be looked into, and alone speaks with the host.
+
+Under it is the zygote, which holds the loaded module, and under that the process that runs rows. Told to renew all
+that, it ends every other process and executes itself anew: no zygote comes of a supervisor that has seen a row.
+"""
+
+import ctypes
+import os
+import select
+import socket
+import struct
+import sys
+import time
+
+import wire
+import zygote
+from calls import Call
+from processes import Processes
+from scratch import Scratch
+
+_HOST_IN, _HOST_OUT = 200, 201
+"""Where the connection to the host is moved to. No other process has these open."""
+_PR_SET_DUMPABLE = 4
+_STATUS_SECONDS = 1.0
+"""How long the zygote may take to say how a process ended. One that was stopped never does."""
+_EXIT_SECONDS = 0.5
+"""How long a process may take to end once its row is done."""
+_LIMITS = {
+    wire.LOAD: "load_seconds",
+    wire.FIT: "fit_seconds",
+    wire.ROWS: "wall_seconds",
+    wire.BATCH: "wall_seconds",
+    wire.AGGREGATE: "aggregate_seconds",
+    wire.DESCRIBE: "load_seconds",
+}
+_IN_ZYGOTE = (wire.LOAD, wire.FIT)
+_ANEW = [sys.executable, *sys.orig_argv[1:]]
+
+
+class Supervisor:
+    """Carries out the host's commands, one after the other."""
+
+    def __init__(self, settings: dict, control: socket.socket, zygote_pid: int) -> None:
+        self._limits = settings["limits"]
+        self._fresh_rows = settings["fresh_rows"]
+        self._control = control
+        self._processes = Processes(zygote_pid)
+        self._scratch = Scratch()
+        self._shared = None  # the call that all rows go to where they share state
+
+    def serve(self) -> None:
+        """Until the host is gone."""
+        while body := wire.read_frame(_HOST_IN):
+            command, argument = body[:1], body[1:]
+            if command == wire.RENEW:
+                self._renew()
+            elif command not in (wire.ROWS, wire.BATCH):
+                self._send(self._do(command, argument))
+            elif self._fresh_rows:
+                self._run_fresh(argument.split(b"\n"))
+            else:
+                self._run_shared(command, argument.split(b"\n"))
+
+    def _renew(self) -> None:
+        """Ends everything else, and starts from the beginning with nothing in memory of what was before."""
+        self._processes.end_all()
+        if not Scratch().empty():
+            os._exit(3)
+        os.dup2(_HOST_IN, 0)
+        os.dup2(_HOST_OUT, 1)
+        os.execv(_ANEW[0], _ANEW)
+
+    def _send(self, records: bytes) -> None:
+        try:
+            wire.write(_HOST_OUT, records)
+        except OSError:
+            os._exit(0)  # nobody is there to hear it
+
+    # -- one call, one process -------------------------------------------------------------------------------------
+    def _run_fresh(self, rows: list) -> None:
+        for row in rows:
+            answer = self._do(wire.ROWS, row)
+            self._send(answer)
+            if answer[0] == wire.LOST:
+                return
+
+    def _do(self, command: bytes, argument: bytes) -> bytes:
+        """The record of one call. Nothing of it is left afterwards but what it was to leave in the zygote."""
+        if not self._processes.zygote_lives():
+            return wire.record(wire.LOST, b"")
+        self._end_shared()
+        with self._call(command) as call:
+            call.ask(argument)
+            call.finish()
+            found = self._await(call, command, 1)
+            if command in _IN_ZYGOTE:
+                return self._settled(found) if isinstance(found, list) else self._failed(call, command, found)
+            return self._ended(call, command, found)
+
+    def _settled(self, found: list) -> bytes:
+        """Makes what a call in the zygote has left in /tmp a part of what every row starts from."""
+        self._scratch.remember()
+        return found[0]
+
+    def _ended(self, call: Call, command: bytes, found) -> bytes:
+        """The record of a call after its process has come to its end, by itself or not."""
+        status = self._status(call, _EXIT_SECONDS if isinstance(found, list) or not found else 0)
+        answer = found[0] if isinstance(found, list) else self._failed(call, command, found, status)
+        if isinstance(found, list) and call.said_more:
+            answer = wire.record(wire.FORGED, b"", time.monotonic() - call.began)
+        self._clean_up()
+        return answer
+
+    def _clean_up(self) -> None:
+        """Sees to it that the next row finds what this one has found, or nothing at all."""
+        self._processes.end_others()
+        if self._processes.zygote_lives() and not self._scratch.restore():
+            self._processes.end_all()
+
+    # -- one process for all rows ----------------------------------------------------------------------------------
+    def _run_shared(self, command: bytes, rows: list) -> None:
+        """Runs rows that share their state. What fails ends the process, and the next rows get a new one.
+
+        Of a batch that fails without a word, nobody knows which row it was: they are run again one by one.
+        """
+        together = len(rows)
+        while rows:
+            if not self._processes.zygote_lives():
+                self._send(wire.record(wire.LOST, b""))
+                return
+            if self._shared is None:
+                self._shared = self._call(command)
+            some, rows = rows[:together], rows[together:]
+            self._shared.ask(b"\n".join(some))
+            done, failure = self._collect(command, len(some))
+            some = some[done:]
+            if failure is not None and command == wire.BATCH and not done and len(some) > 1:
+                together = 1
+            elif failure is not None:
+                self._send(failure)
+                del some[:1]
+            rows = some + rows
+
+    def _collect(self, command: bytes, count: int) -> tuple:
+        """Passes on the records of so many rows. Gives how many there were, and the failure that ended them, if any."""
+        call, done = self._shared, 0
+        while done < count:
+            call.began = time.monotonic()
+            found = self._await(call, command, count - done)
+            if not isinstance(found, list):
+                self._shared = None
+                with call:
+                    failure = self._failed(call, command, found, self._status(call, 0 if found else _EXIT_SECONDS))
+                self._processes.end_others()
+                return done, failure
+            self._send(b"".join(found))
+            done += len(found)
+        return done, None
+
+    def _end_shared(self) -> None:
+        if self._shared is not None:
+            with self._shared as call:
+                self._shared = None
+                call.finish()
+                self._status(call, _EXIT_SECONDS)
+            self._processes.end_others()
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+    def _call(self, command: bytes) -> Call:
+        self._processes.ran_out_of_memory()  # what happened until now is not this call's
+        return Call(command, self._control, self._limits)
+
+    def _await(self, call: Call, command: bytes, most: int):
+        """The next records, at most so many. Else what went wrong: a kind, or 0 when the process is gone."""
+        until = call.began + self._limits[_LIMITS[command]]
+        waiting = select.poll()
+        waiting.register(_HOST_IN, 0)  # only to hear that the host is gone
+        in_time = True
+        while True:
+            waiting.register(call, call.events)
+            seconds = until - time.monotonic()
+            for descriptor, _ in waiting.poll(max(0, seconds * 1000)):
+                if descriptor == _HOST_IN:
+                    os._exit(0)
+            lives = call.exchange()
+            found = call.records(most)
+            if found is None:
+                return wire.FORGED
+            if found:
+                return found
+            if not lives:
+                return 0
+            if not in_time:
+                return wire.EXCEEDED
+            in_time = time.monotonic() < until  # and once more after that: it may have been this process that was late
+
+    def _status(self, call: Call, seconds: float):
+        """How a process ended, by the zygote's word. After so many seconds it is ended; without a word, so is that."""
+        for patience in (seconds, _STATUS_SECONDS):
+            waiting = select.poll()
+            waiting.register(self._control, select.POLLIN)
+            if waiting.poll(patience * 1000):
+                call.exchange()
+                try:
+                    return zygote.STATUS.unpack(self._control.recv(zygote.STATUS.size))
+                except (OSError, struct.error):
+                    break
+            self._processes.end_others()
+        self._processes.end_all()
+        return None
+
+    def _failed(self, call: Call, command: bytes, kind: int, status=None) -> bytes:
+        """The record of a call that brought none."""
+        wall, (ended, cpu, memory) = time.monotonic() - call.began, status or (None, 0.0, 0)
+        why = _LIMITS[command] if kind == wire.EXCEEDED else ""
+        if command in _IN_ZYGOTE:
+            self._processes.end_all()
+            ended = self._processes.zygote_status
+        if self._processes.ran_out_of_memory():
+            kind, why = wire.EXCEEDED, "memory_bytes"
+        if not kind:
+            kind, why = wire.CRASHED, _how(ended)
+        return wire.record(kind, why.encode(), wall, cpu, memory, *call.printed())
+
+
+def _how(status) -> str:
+    """What is known of the end of a process."""
+    if status is None:
+        return "it ended every process in the sandbox"
+    if os.WIFSIGNALED(status):
+        return f"signal {os.WTERMSIG(status)}"
+    return f"exit {os.WEXITSTATUS(status)}"
+
+
+def main(settings: dict) -> None:
+    """Moves the connection to the host out of reach, starts the zygote, and serves."""
+    for standard, place in ((0, _HOST_IN), (1, _HOST_OUT)):
+        os.dup2(standard, place, inheritable=False)
+        os.dup2(os.open(os.devnull, os.O_RDWR), standard)
+    os.closerange(3, _HOST_IN)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    _be_killed_first(yes=True)
+    child = os.fork()
+    if child:
+        _be_killed_first(yes=False)
+    _be_opaque()
+    if not child:
+        os.close(_HOST_IN)
+        os.close(_HOST_OUT)
+        ours.close()
+        zygote.begin(theirs, settings)
+        os._exit(0)
+    theirs.close()
+    Supervisor(settings, ours, child).serve()
+    os._exit(0)
+
+
+def _be_killed_first(*, yes: bool) -> None:
+    """When memory runs out, it should be user code that goes."""
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000" if yes else "0")
+
+
+def _be_opaque() -> None:
+    """Keeps other processes, all of the same user, from reading or writing this one's memory and descriptors.
+
+    Those that are forked of it are born that way, and the container's seccomp profile lets nobody undo it.
+    """
+    if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "prctl")

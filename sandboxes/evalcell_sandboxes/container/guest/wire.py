@@ -1,0 +1,52 @@
+"""What travels between the host and the supervisor, and between the supervisor and the processes that hold user code.
+
+The host sends frames: a length, a command, a body. What comes back, over both hops, is records: a header, a report,
+and what was printed. The host's `frames.py` says the same.
+"""
+
+import os
+import struct
+
+LENGTH = struct.Struct("!I")
+RECORD = struct.Struct("!BddQIII")
+"""Kind, wall seconds, CPU seconds, peak of memory in bytes; then how long the report, stdout and stderr are."""
+
+LOAD, FIT, ROWS, BATCH, AGGREGATE, DESCRIBE, RENEW = b"L", b"F", b"R", b"B", b"A", b"D", b"X"
+"""The commands. The last has no answer, rows are answered by a record each, the others by one."""
+
+REPORTED, EXCEEDED, CRASHED, FORGED, LOST = range(5)
+"""The kinds of records. A report is the guest's word; the others are the supervisor's, and their report says why.
+
+`LOST` ends an answer: this and what would have come after it was not run, because there is nothing to run it in.
+"""
+
+
+def record(kind: int, report: bytes, wall=0.0, cpu=0.0, memory=0, stdout=b"", stderr=b"") -> bytes:
+    return RECORD.pack(kind, wall, cpu, memory, len(report), len(stdout), len(stderr)) + report + stdout + stderr
+
+
+def frame(body: bytes) -> bytes:
+    return LENGTH.pack(len(body)) + body
+
+
+def read_frame(descriptor: int) -> bytes:
+    """The next body, and not a byte further; nothing when the other side is gone."""
+    size = _read(descriptor, LENGTH.size)
+    return size and _read(descriptor, *LENGTH.unpack(size))
+
+
+def _read(descriptor: int, size: int) -> bytes:
+    parts = []
+    while size:
+        part = os.read(descriptor, min(size, 1 << 20))
+        if not part:
+            return b""
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def write(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]

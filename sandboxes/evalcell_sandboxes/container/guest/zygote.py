@@ -1,0 +1,160 @@
+"""The process that holds user code: it executes the module once, and every row runs in a fork of it.
+
+It is forked from the supervisor before that has seen any row, and is told what to do over a socket on which it also
+gets the descriptors to do it with: one to read the arguments from and write records to, and two for prints. Rows never
+pass through here, so what the module left running has none to look at.
+
+How a row gets its fresh state is the one function `start`. Nothing but this file knows that it is a fork.
+"""
+
+import array
+import contextlib
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+import time
+
+import describing
+import wire
+from evaluating import Evaluator
+
+STATUS = struct.Struct("!idQ")
+"""How a process ended that ran rows: its wait status, CPU seconds, and peak of memory in bytes."""
+
+_DESCRIPTORS = 3
+_IN_PLACE = (wire.LOAD, wire.FIT)
+
+
+def begin(control: socket.socket, settings: dict) -> None:
+    """Makes this process what user code may see, and serves until the supervisor is gone."""
+    _hold_tight(settings["limits"])
+    os.environ.clear()
+    os.environ.update(settings["environment"])
+    sys.path += settings["path"]
+    sys.argv[:] = [settings["filename"]]
+    serve(control, Evaluator(settings))
+
+
+def serve(control: socket.socket, evaluator: Evaluator) -> None:
+    """Does what the supervisor says, until it is gone."""
+    while True:
+        command, descriptors = _receive(control)
+        if not command:
+            return
+        if command in _IN_PLACE:
+            _adopt(descriptors)
+            _answer(evaluator, command, descriptors[0])
+            os.close(descriptors[0])
+        else:
+            control.send(start(evaluator, command, descriptors, control))
+
+
+def start(evaluator: Evaluator, command: bytes, descriptors: list, control: socket.socket) -> bytes:
+    """Runs what the command asks for in a process that starts in the state this one is in; gives how it ended."""
+    child = os.fork()
+    if not child:
+        control.close()
+        _adopt(descriptors)
+        _keep_only(descriptors[0])
+        with contextlib.suppress(BaseException):
+            _answer(evaluator, command, descriptors[0])
+        os._exit(0)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    _, status, usage = os.wait4(child, 0)
+    return STATUS.pack(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+
+
+def _receive(control: socket.socket) -> tuple:
+    space = socket.CMSG_SPACE(_DESCRIPTORS * array.array("i").itemsize)
+    command, ancillary, _, _ = control.recvmsg(1, space)
+    descriptors = array.array("i")
+    for _, _, data in ancillary:
+        descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+    return command, list(descriptors)
+
+
+def _adopt(descriptors: list) -> None:
+    """Makes the last two stdout and stderr."""
+    for standard, descriptor in ((1, descriptors[1]), (2, descriptors[2])):
+        os.dup2(descriptor, standard)
+        os.close(descriptor)
+
+
+def _keep_only(descriptor: int) -> None:
+    """Closes what the module has opened: two rows that held the same pipe could talk to each other."""
+    os.closerange(3, descriptor)
+    os.closerange(descriptor + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def _answer(evaluator: Evaluator, command: bytes, descriptor: int) -> None:
+    """Reads what there is to do and writes a record of each thing done; for rows, until there are no more."""
+    while text := wire.read_frame(descriptor):
+        argument = text.decode()
+        if command in _ACTIONS:
+            _write(evaluator, descriptor, _ACTIONS[command], argument)
+            return
+        rows = argument.split("\n")
+        if command == wire.BATCH and len(rows) > 1 and _write(evaluator, descriptor, _batch, rows):
+            continue
+        for row in rows:
+            _write(evaluator, descriptor, _batch_of_one if command == wire.BATCH else _row, row)
+
+
+def _batch(evaluator: Evaluator, rows: list) -> list:
+    """The reports of all rows; none where the batch failed as a whole, and each has to show whether it is the one."""
+    reports = []
+    evaluator.report(lambda some: reports.extend(evaluator.evaluate_batch(some)) or "", rows)
+    if not reports:
+        evaluator.streams.take()
+    return reports
+
+
+def _row(evaluator: Evaluator, row: str) -> list:
+    return [evaluator.report(evaluator.evaluate, row)]
+
+
+def _batch_of_one(evaluator: Evaluator, row: str) -> list:
+    return [evaluator.report(lambda some: evaluator.evaluate_batch(some)[0][:-1], [row])]
+
+
+def _write(evaluator: Evaluator, descriptor: int, action, argument) -> bool:
+    """Writes the records of what an action reports: they share what it used, and the first one has the prints."""
+    began, before = time.perf_counter(), _usage()
+    reports = action(evaluator, argument)
+    after, wall = _usage(), time.perf_counter() - began
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    share, peak = len(reports) or 1, after.ru_maxrss * 1024
+    records, prints = [], evaluator.streams.take()
+    for report in reports:
+        records.append(wire.record(wire.REPORTED, report.encode(), wall / share, cpu / share, peak, *prints))
+        prints = b"", b""
+    wire.write(descriptor, b"".join(records))
+    return bool(reports)
+
+
+def _usage():
+    return resource.getrusage(resource.RUSAGE_SELF)
+
+
+_ACTIONS = {
+    wire.LOAD: lambda evaluator, source: [evaluator.report(evaluator.load, source)],
+    wire.FIT: lambda evaluator, rows: [evaluator.report(evaluator.fit, rows)],
+    wire.AGGREGATE: lambda evaluator, results: [evaluator.report(evaluator.aggregate, results)],
+    wire.DESCRIBE: lambda _, source: [describing.describe(source)],
+}
+
+
+def _hold_tight(limits: dict) -> None:
+    """What the operating system holds this process and all that come of it to, before any user code has run."""
+    os.nice(5)  # the supervisor comes first
+    for what, most in (
+        (resource.RLIMIT_DATA, limits["memory_bytes"]),
+        (resource.RLIMIT_FSIZE, limits["file_bytes"]),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(what, (most, most))
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
