@@ -4,18 +4,18 @@ uv takes wheels alone, of the container's platform and not of this one, checks e
 it. What comes out is walked once more: a layer holds directories and regular files and nothing else.
 """
 
-import os
 import re
-import shutil
 import stat
 from pathlib import Path
 
 from evalcell_sandboxes.container import complaints, uv
 from evalcell_sandboxes.container.locking import check, packages
+from evalcell_sandboxes.container.trees import below, discard
 from evalcell_sandboxes.errors import DependencyProblem
 from evalcell_sandboxes.sandbox import Progress
 
 _INSTALL_SECONDS = 3600
+_DEEPEST = 64
 _DOWNLOADING = re.compile(r"Downloading ([\w.\-]+) \(([\d.]+)([KMG]i?B)\)")
 _MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 # The values of uv's --python-platform: for each of these glibc 2.x there is one, and one for musl from 1.2 on.
@@ -69,7 +69,7 @@ def install(
         _drop_scripts(target)
         return _settle(target)
     except BaseException:
-        shutil.rmtree(target, ignore_errors=True)
+        discard(target)
         raise
 
 
@@ -106,7 +106,7 @@ def _drop_scripts(target: Path) -> None:
     """Console scripts name this host's Python, and the lock file of uv is nobody's business."""
     scripts = target / "bin"
     if scripts.is_dir() and not scripts.is_symlink():
-        shutil.rmtree(scripts)
+        discard(scripts)
     (target / ".lock").unlink(missing_ok=True)
 
 
@@ -118,18 +118,23 @@ def _settle(target: Path) -> int:
     """
     total = 0
     target.chmod(0o755)
-    for directory, names, files in os.walk(target, followlinks=False):
-        for path in (Path(directory, name) for name in (*names, *files)):
-            info = path.lstat()
-            if stat.S_ISDIR(info.st_mode):
-                path.chmod(0o755)
-            elif stat.S_ISREG(info.st_mode):
-                path.chmod(0o755 if info.st_mode & stat.S_IXUSR else 0o644)
-                total += info.st_size
-            else:
-                inside = str(path.relative_to(target))
-                raise DependencyProblem(
-                    f"A package holds {inside!r}, which is a link or a special file, and a layer holds neither. "
-                    "Nothing was installed; choose another version or package."
-                )
+    for entry in below(target):
+        path = Path(entry.path)
+        info = path.lstat()
+        if len(path.relative_to(target).parts) > _DEEPEST:
+            raise _forbidden(path.relative_to(target), f"lies more than {_DEEPEST} directories deep")
+        if stat.S_ISDIR(info.st_mode):
+            path.chmod(0o755)
+        elif stat.S_ISREG(info.st_mode):
+            path.chmod(0o755 if info.st_mode & stat.S_IXUSR else 0o644)
+            total += info.st_size
+        else:
+            raise _forbidden(path.relative_to(target), "is a link or a special file")
     return total
+
+
+def _forbidden(path: Path, why: str) -> DependencyProblem:
+    return DependencyProblem(
+        f"A package holds {str(path)[:200]!r}, which {why}, and a layer holds nothing of the kind. "
+        "Nothing was installed; choose another version or package."
+    )

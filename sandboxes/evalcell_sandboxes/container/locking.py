@@ -69,7 +69,7 @@ def lock(requirements: Sequence[str], python: str, progress: Progress, *, most_b
         SandboxUnavailable: uv or the index is missing.
     """
     asked = wanted(requirements, python)
-    names = complaints.listed([re.split(r"[^a-z0-9-]", line)[0] for line in asked.requirements])
+    names = _names(asked)
     if not asked.requirements:
         raise ValueError("There are no requirements to lock.")
     with uv.workplace(progress) as place:
@@ -136,6 +136,11 @@ def _entry(line: str) -> re.Match[str] | None:
     except (InvalidVersion, InvalidMarker):
         return None
     return found
+
+
+def _names(asked: MadeFor) -> str:
+    names = (re.split(r"[^a-z0-9-]", line, maxsplit=1)[0] for line in asked.requirements)
+    return complaints.listed(list(dict.fromkeys(names)))
 
 
 def _header(made: MadeFor) -> str:

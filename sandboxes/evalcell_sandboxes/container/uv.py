@@ -7,7 +7,6 @@ nothing compiled. What is left to fear is size, so everything that uv writes is 
 import os
 import resource
 import selectors
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from filelock import FileLock, Timeout
 
 from evalcell_sandboxes.caching import cache_dir, private_dir
 from evalcell_sandboxes.container import complaints, indexes
-from evalcell_sandboxes.container.growth import Growth
+from evalcell_sandboxes.container.trees import Growth, discard
 from evalcell_sandboxes.errors import DependencyProblem, SandboxFault
 from evalcell_sandboxes.sandbox import Progress
 
@@ -85,7 +84,7 @@ class Workplace:
                 complaint = _follow(process, growth, most_bytes, time.monotonic() + seconds, heard or _deaf)
             except _Stopped as stopped:
                 _kill(process)
-                shutil.rmtree(self.cache, ignore_errors=True)  # half an archive, or a whole bomb, lies somewhere in it
+                discard(self.cache)  # half an archive, or a whole bomb, lies somewhere in it
                 raise DependencyProblem(f"Could not {doing}: {stopped}") from None
             code = process.wait()
         if code == -signal.SIGXFSZ:
@@ -140,7 +139,7 @@ def workplace(progress: Progress) -> Iterator[Workplace]:
             (directory / "uv.toml").touch()
             yield Workplace(private_dir(home / "cache"), directory)
         finally:
-            shutil.rmtree(directory, ignore_errors=True)
+            discard(directory)
 
 
 def binary() -> str:

@@ -1,7 +1,12 @@
-"""Weighs what a program writes while it runs, so that an archive that unpacks without end can be stopped."""
+"""Weighs and removes trees of files that strangers have packed.
+
+An archive may unpack to more than the disk holds, or to directories nested a thousand deep, on which everything that
+walks by recursion fails, `shutil.rmtree` among it. Nothing here recurses, and nothing follows a link.
+"""
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 _ENTRY_BYTES = 1024
@@ -24,19 +29,36 @@ class Growth:
 
 
 def weight(root: Path, without: frozenset[str] = frozenset()) -> int:
-    """The bytes of every file below a directory, and a little for each entry. Follows no link."""
-    total = 0
-    open_directories = [str(root)]
-    while open_directories:
-        for entry in _entries(open_directories.pop()):
+    """The bytes of every file below a directory, and a little for each entry."""
+    return sum(
+        _ENTRY_BYTES + (0 if entry.is_dir(follow_symlinks=False) else _size(entry)) for entry in below(root, without)
+    )
+
+
+def discard(root: Path) -> None:
+    """Removes a directory with all that is in it, as far as that is possible."""
+    directories = [str(root)]
+    for entry in below(root):
+        if entry.is_dir(follow_symlinks=False):
+            directories.append(entry.path)
+        else:
+            with suppress(OSError):
+                Path(entry.path).unlink()
+    for directory in reversed(directories):
+        with suppress(OSError):
+            Path(directory).rmdir()
+
+
+def below(root: Path, without: frozenset[str] = frozenset()) -> Iterator[os.DirEntry[str]]:
+    """Every entry below a directory, a directory always before what is in it."""
+    found = [str(root)]
+    while found:
+        for entry in _entries(found.pop()):
             if entry.path in without:
                 continue
-            total += _ENTRY_BYTES
+            yield entry
             if entry.is_dir(follow_symlinks=False):
-                open_directories.append(entry.path)
-            else:
-                total += _size(entry)
-    return total
+                found.append(entry.path)
 
 
 def _second_level(root: Path) -> Iterator[str]:
