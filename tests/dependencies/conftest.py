@@ -3,6 +3,7 @@
 import hashlib
 import http.server
 import io
+import os
 import tarfile
 import threading
 import zipfile
@@ -24,7 +25,7 @@ class Index:
         self.advertised: dict[str, str] = {}
         self.asked: list[str] = []
         self.authorization: list[str | None] = []
-        self.closed = False
+        self.ended = threading.Event()
         self.address = ""
 
     def wheel(
@@ -74,12 +75,20 @@ class Index:
         self.advertised[file] = hashlib.sha256(data).hexdigest()
         return self.advertised[file]
 
+    def fragment(self, file: str) -> str:
+        return f"#sha256={self.advertised[file]}" if file in self.advertised else ""
+
+    def hang(self) -> tuple[int, str, bytes]:
+        """Answers only when the test is over."""
+        self.ended.wait(30)
+        return 503, "text/html", b""
+
     def answer(self, path: str) -> tuple[int, str, bytes]:
         kind, _, rest = path.strip("/").partition("/")
         if kind == "files" and rest in self.files:
             return 200, "application/octet-stream", self.files[rest]
         links = [
-            f'<a href="/files/{file}#sha256={self.advertised[file]}">{file}</a>'
+            f'<a href="/files/{file}{self.fragment(file)}">{file}</a>'
             for file in self.files
             if kind == "simple" and file.split("-")[0].replace("_", "-") == rest
         ]
@@ -116,6 +125,7 @@ def index() -> Iterator[Index]:
         thread.start()
         served.address = f"http://127.0.0.1:{server.server_port}/simple"
         yield served
+        served.ended.set()
         server.shutdown()
         thread.join()
 
@@ -123,8 +133,6 @@ def index() -> Iterator[Index]:
 @pytest.fixture(autouse=True)
 def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Takes away this machine's settings of uv, pip and proxies, and gives an empty home."""
-    import os
-
     for name in list(os.environ):
         if name.startswith(("UV_", "PIP_")) or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)

@@ -30,21 +30,21 @@ def masked(text: str) -> str:
 def error(complaint: str, doing: str) -> DependencyProblem | SandboxUnavailable:
     """The error for what uv wrote before it gave up. `doing` says what it was asked for: 'resolve numpy'."""
     text = masked(_bare(complaint))
+    if _REFUSED.search(complaint):  # uv says so in a hint only, and that there is no such package
+        return unavailable(
+            f"the package index refused the credentials it was given, so evalcell could not {doing}. "
+            f"Check the index settings of uv or pip. uv says:\n{text}"
+        )
     if "No space left on device" in text or "os error 28" in text:
         return unavailable(
             f"the disk is full, so evalcell could not {doing}. "
             "Free some space, or set EVALCELL_CACHE_DIR to a directory on another disk."
         )
-    if any(sign in text for sign in _UNREACHABLE) or "network was disabled" in text:
+    if any(sign in text for sign in _UNREACHABLE) or "network was disabled" in complaint:
         return unavailable(
             f"the package index cannot be reached, so evalcell could not {doing}. Check the network and the index "
             f"settings of uv or pip, and try again: once the packages are built into a layer, nothing needs the "
             f"network. uv says:\n{text}"
-        )
-    if _REFUSED.search(text):
-        return unavailable(
-            f"the package index refused the credentials it was given, so evalcell could not {doing}. "
-            f"Check the index settings of uv or pip. uv says:\n{text}"
         )
     return DependencyProblem(_problem(text, doing))
 
