@@ -317,6 +317,16 @@ def test_an_interrupted_installation_leaves_no_process_and_no_directory(
     assert not target.exists()
 
 
+def test_what_a_killed_run_left_behind_is_cleared_by_the_next(configured, installed, locked):
+    left = [cache_dir() / "uv" / "work-1" / "file", cache_dir() / "uv" / "cache" / ".tmp1" / "file"]
+    for path in left:
+        path.parent.mkdir(parents=True)
+        path.touch()
+    (cache_dir() / "uv").chmod(0o700)
+    installed(locked(a=configured.wheel("a")))
+    assert not any(path.parent.exists() for path in left)
+
+
 def test_two_installations_take_turns(configured, locked, tmp_path):
     made = locked(a=configured.wheel("a"))
     steps = []

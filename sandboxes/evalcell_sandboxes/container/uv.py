@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from evalcell_sandboxes.caching import cache_dir, private_dir
 from evalcell_sandboxes.container import complaints, indexes
 from evalcell_sandboxes.container.trees import Growth, discard
-from evalcell_sandboxes.errors import DependencyProblem, SandboxFault
+from evalcell_sandboxes.errors import DependencyProblem
 from evalcell_sandboxes.sandbox import Progress
 
 MOST_BYTES = 10 * 1024**3
@@ -86,10 +86,7 @@ class Workplace:
                 _kill(process)
                 discard(self.cache)  # half an archive, or a whole bomb, lies somewhere in it
                 raise DependencyProblem(f"Could not {doing}: {stopped}") from None
-            code = process.wait()
-        if code == -signal.SIGXFSZ:
-            raise DependencyProblem(f"Could not {doing}: {_too_large(most_bytes)}")
-        if code != 0:
+        if process.returncode != 0:
             raise complaints.error(complaint, doing)
         return (self.directory / "output").read_text(encoding="utf-8")
 
@@ -110,7 +107,8 @@ class Workplace:
         with process:
             try:
                 if sys.platform == "linux":  # elsewhere the watch alone stops a file that does not end
-                    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+                    with suppress(ProcessLookupError):
+                        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
                 yield process
             finally:
                 _kill(process)
@@ -132,6 +130,8 @@ def workplace(progress: Progress) -> Iterator[Workplace]:
     """
     home = private_dir(cache_dir() / "uv")
     with _alone(home / ".lock", progress):
+        for left in (*home.glob("work-*"), *home.glob("cache/.tmp*")):  # by runs that were killed
+            discard(left)
         directory = Path(tempfile.mkdtemp(prefix="work-", dir=home))
         try:
             # uv looks for settings in this directory and in those above it, up to the first that it finds. This one
@@ -213,7 +213,7 @@ def _follow(
                 for line in lines:
                     heard(line.decode(errors="replace"))
             next_look = _look(growth, most_bytes, deadline, next_look)
-    if growth.weight() > most_bytes:
+    if process.wait() == -signal.SIGXFSZ or growth.weight() > most_bytes:
         raise _Stopped(_too_large(most_bytes))
     return kept.decode(errors="replace")
 
@@ -239,11 +239,7 @@ def _too_large(most_bytes: int) -> str:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is not None:
-        return
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    except OSError as error:
-        raise SandboxFault(f"uv, process {process.pid}, could not be killed: {error}.") from error
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
