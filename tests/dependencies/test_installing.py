@@ -39,6 +39,18 @@ def installed(target):
     return installed
 
 
+@pytest.fixture
+def careless(no_settings):
+    """Writes the user's own settings of uv."""
+
+    def write(text):
+        file = no_settings / ".config" / "uv" / "uv.toml"
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+
+    return write
+
+
 def tree(root):
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
 
@@ -95,10 +107,13 @@ def test_packages_for_other_platforms_are_left_out(configured, installed, target
 
 
 @pytest.mark.parametrize("advertised", [True, False])
-def test_other_bytes_than_were_locked_are_never_installed(configured, installed, target, advertised, monkeypatch):
+def test_other_bytes_than_were_locked_are_never_installed(
+    configured, installed, target, careless, advertised, monkeypatch
+):
     configured.wheel("a")
     made = lock(["a"], "3.11", silent)
     monkeypatch.setenv("UV_NO_VERIFY_HASHES", "1")
+    careless("[pip]\nverify-hashes = false\nrequire-hashes = false\n")
     honest = dict(configured.advertised)
     configured.wheel("a", files={"a/__init__.py": "HOSTILE = True\n"})
     if not advertised:  # the page lies about it too
@@ -203,7 +218,11 @@ def test_no_link_special_file_or_odd_mode_comes_out(configured, installed, targe
         (member("evil/hidden", stat.S_IFREG | 0o600), b"x"),
         (member("evil/open", stat.S_IFREG | 0o666), b"x"),
     ]
-    installed(locked(evil=configured.wheel("evil", members=odd)))
+    mask = os.umask(0o077)
+    try:
+        installed(locked(evil=configured.wheel("evil", members=odd)))
+    finally:
+        os.umask(mask)
     assert (target / "evil" / "link").read_bytes() == b"/etc/passwd"
     modes = {stat.filemode(path.lstat().st_mode) for path in [target, *target.rglob("*")]}
     assert modes <= {"drwxr-xr-x", "-rw-r--r--", "-rwxr-xr-x"}
@@ -288,6 +307,16 @@ def test_packages_are_copied_out_of_a_cache_of_our_own(configured, installed, ta
     assert not (tmp_path / "the-users").exists()
     assert {path.stat().st_nlink for path in target.rglob("*") if path.is_file()} == {1}
     assert [path.name for path in (cache_dir() / "uv").iterdir() if path.name.startswith("work-")] == []
+
+
+def test_nothing_is_compiled_or_linked_on_the_host_whatever_the_user_has_set(
+    configured, installed, target, locked, careless, monkeypatch
+):
+    careless('[pip]\ncompile-bytecode = true\nlink-mode = "symlink"\nno-binary = [":none:"]\n')
+    monkeypatch.setenv("UV_COMPILE_BYTECODE", "1")
+    installed(locked(a=configured.wheel("a")))
+    assert "a/__init__.py" in tree(target)
+    assert not list(target.rglob("*.pyc"))
 
 
 def test_a_directory_that_holds_something_is_left_alone(configured, installed, target, locked):
