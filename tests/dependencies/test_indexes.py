@@ -44,7 +44,7 @@ def test_pips_files_are_honoured(index, files, path, section):
 
 
 def test_a_file_of_pip_is_enough_to_resolve(index, files):
-    files(".config/pip/pip.conf", f"[global]\nextra-index-url =\n    {index.address}\n")
+    files(".config/pip/pip.conf", f"[global]\nindex-url = http://127.0.0.1:9\nextra-index-url =\n    {index.address}\n")
     index.wheel("a-package-of-ours")
     assert "a-package-of-ours==1.0" in lock(["a-package-of-ours"], "3.11", silent)
 

@@ -123,6 +123,13 @@ def test_other_bytes_than_were_locked_are_never_installed(
     assert not target.exists()
 
 
+def test_nothing_is_installed_that_is_not_in_the_lock(configured, installed, target, locked):
+    configured.wheel("below")
+    installed(locked(top=configured.wheel("top", requires=["below"])))
+    assert (target / "top").exists()
+    assert not (target / "below").exists()
+
+
 def test_a_hostile_lock_is_refused_before_anything_is_asked(configured, installed, target, locked):
     made = locked(a=configured.wheel("a"))
     with pytest.raises(ValueError, match="Line 4 of the lock"):
