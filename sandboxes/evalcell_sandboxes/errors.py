@@ -3,6 +3,7 @@
     SandboxError
     ├── SandboxUnavailable   something that must be installed, started or configured first
     └── SandboxFault         the machinery around the guest failed; the same row may work on a second try
+    DependencyProblem        packages that an evaluator asks for and cannot have, whichever machine it runs on
 
 A fault of the guest is never an exception: it is a value, an `Outcome`.
 """
@@ -23,3 +24,10 @@ class SandboxUnavailable(SandboxError):
 
 class SandboxFault(SandboxError):
     """The machinery around the guest failed. Nothing is known about the row that was in flight."""
+
+
+class DependencyProblem(Exception):
+    """The packages cannot be had as they are asked for; the message says which, why, and what to change.
+
+    No `SandboxError`: the wall is well, and the evaluator's author or the operator has something to change.
+    """
