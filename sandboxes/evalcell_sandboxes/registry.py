@@ -5,11 +5,12 @@ from importlib import import_module
 from evalcell_sandboxes.errors import SandboxUnavailable
 from evalcell_sandboxes.sandbox import Sandbox
 
-_SANDBOXES = {"wasm": "evalcell_sandboxes.wasm.sandbox:WasmSandbox"}
+_SANDBOXES = {
+    "wasm": "evalcell_sandboxes.wasm.sandbox:WasmSandbox",
+    "container": "evalcell_sandboxes.container.sandbox:ContainerSandbox",
+}
 # Walls that the choice of a sandbox already knows by name, each with what to say until it stands.
 _NOT_YET = {
-    "container": "it is not part of this version of evalcell, and packages from PyPI can run nowhere else. "
-    "Remove the third-party imports and the dependencies to run in 'wasm'.",
     "deno": "it is not part of this version of evalcell, and TypeScript can run nowhere else.",
 }
 

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import ClassVar, Protocol
 
 from evalcell_sandboxes.description import Description, SyntaxProblem
+from evalcell_sandboxes.errors import SandboxUnavailable
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Outcome
 from evalcell_sandboxes.program import Confinement, Language, Limits, Program
 from evalcell_sandboxes.versions import Version
@@ -61,8 +62,13 @@ class Sandbox(ABC):
 
     name: ClassVar[str]
     languages: ClassVar[frozenset[Language]]
-    python: ClassVar[str | None] = None
-    """The version of the Python behind the wall, for `requires-python`; None where it speaks none."""
+    slow_to_open: ClassVar[bool] = False
+    """Whether opening takes so long that a spare is worth its memory."""
+
+    @property
+    def python(self) -> str | None:
+        """The version of the Python behind the wall, for `requires-python`; None where it speaks none."""
+        return None
 
     @abstractmethod
     def unavailable_reason(self) -> str | None:
@@ -75,6 +81,19 @@ class Sandbox(ABC):
     def slower_because(self) -> str | None:
         """What this machine lacks that would make it faster; None where nothing. It promises the same without."""
         return None
+
+    def remark(self) -> str | None:
+        """What one should know about how it was set up here, as the end of a sentence; None where nothing."""
+        return None
+
+    def lock(self, requirements: Sequence[str], progress: Progress, *, anew: bool = False) -> str:  # noqa: ARG002
+        """Resolves requirements to exact versions, as text to be kept; `anew` even if that was done before.
+
+        Raises:
+            DependencyProblem: They cannot be had.
+            SandboxUnavailable: What resolves them is not here.
+        """
+        raise SandboxUnavailable(self.name, f"packages cannot be installed in it: {', '.join(requirements)}.")
 
     @abstractmethod
     def guest_identity(self) -> str:

@@ -51,10 +51,9 @@ from evalcell_sandboxes import (
     Usage,
     sandbox,
 )
-from evalcell_sandboxes.reports import most_report_bytes
+from evalcell_sandboxes.reports import described, most_report_bytes
 from evalcell_sandboxes.wasm.failure import outcome_of_trap
 from evalcell_sandboxes.wasm.guests import Report
-from evalcell_sandboxes.wasm.sandbox import _read_description
 from evalcell_sandboxes.wasm.session import WasmSession
 
 quick = settings(
@@ -193,9 +192,7 @@ def test_any_value_that_came_back_is_scored_or_refused(value, output):
 @given(JSON.map(json.dumps) | st.text(max_size=100), st.booleans())
 def test_any_description_is_read_or_refused(text, failed):
     answer = (f'{{"syntax_error":{text}}}' if failed else text).encode("utf-8", "replace")
-    with contextlib.suppress(msgspec.DecodeError, RecursionError):
-        described = _read_description(answer)
-        assert isinstance(described, Description | SyntaxProblem)
+    assert isinstance(described(answer, Limits()), Description | SyntaxProblem | Exceeded | Crashed)
 
 
 HOOKS = st.fixed_dictionaries(
@@ -232,8 +229,8 @@ TABLES = st.fixed_dictionaries(
 def test_any_block_and_signature_is_planned_or_refused(table, hooks):
     text = json.dumps({"hooks": hooks, "imports": [], "block": {"line": 1, "table": table}})
     with contextlib.suppress(msgspec.DecodeError, EvaluatorError, UsageError):
-        described = _read_description(text.encode("utf-8", "replace"))
-        understood = understand(Evaluator.from_source("", name="fuzzed"), described)
+        answer = described(text.encode("utf-8", "replace"), Limits())
+        understood = understand(Evaluator.from_source("", name="fuzzed"), answer)
         settled = settle(understood.manifest, Operator())
         bind(understood.evaluate, settled.bind, settled.set)
 

@@ -28,7 +28,10 @@ class WasmSandbox(Sandbox):
 
     name: ClassVar[str] = "wasm"
     languages: ClassVar[frozenset[Language]] = frozenset({Language.PYTHON})
-    python: ClassVar[str | None] = image.PYTHON
+
+    @property
+    def python(self) -> str | None:
+        return image.PYTHON
 
     def unavailable_reason(self) -> str | None:
         return prereqs.unavailable_reason()

@@ -1,4 +1,4 @@
-"""Where a row's prints go: files in memory that the supervisor can read too, so that a crash loses none of them.
+"""Where a row's prints go: files without a name that the supervisor can read too, so that a crash loses none of them.
 
 They are the descriptors 1 and 2 of the process, so whatever bypasses `sys.stdout` ends up in the same place.
 """
@@ -31,11 +31,18 @@ class Print(io.RawIOBase):
     def write(self, data) -> int:
         data = bytes(data)
         kept = data[: max(0, self._limit - self._written)]
-        self._dropped += len(data) - len(kept)
         self._written += len(kept)
-        while kept:
-            kept = kept[os.write(self._descriptor, kept) :]
+        self._dropped += len(data) - len(kept) + self._lost(kept)
         return len(data)
+
+    def _lost(self, kept: bytes) -> int:
+        """Writes, and says how much of it found no room."""
+        try:
+            while kept:
+                kept = kept[os.write(self._descriptor, kept) :]
+        except OSError:  # the code has closed it, or filled up /tmp
+            return len(kept)
+        return 0
 
     def take(self) -> bytes:
         """What was written since the last call, by whatever way, and how much was too much."""

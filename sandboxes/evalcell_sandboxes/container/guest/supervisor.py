@@ -95,7 +95,9 @@ class Supervisor:
             found = self._await(call, command, 1)
             if command in _IN_ZYGOTE:
                 return self._settled(found) if isinstance(found, list) else self._failed(call, command, found)
-            return self._ended(call, command, found)
+            answer = self._ended(call, command, found)
+        self._clean_up()
+        return answer
 
     def _settled(self, found: list) -> bytes:
         """Makes what a call in the zygote has left in /tmp a part of what every row starts from."""
@@ -108,7 +110,6 @@ class Supervisor:
         answer = found[0] if isinstance(found, list) else self._failed(call, command, found, status)
         if isinstance(found, list) and call.said_more:
             answer = wire.record(wire.FORGED, b"", time.monotonic() - call.began)
-        self._clean_up()
         return answer
 
     def _clean_up(self) -> None:

@@ -1,7 +1,7 @@
 """What travels between the host and the supervisor, and between the supervisor and the processes that hold user code.
 
 The host sends frames: a length, a command, a body. What comes back, over both hops, is records: a header, a report,
-and what was printed. The host's `frames.py` says the same.
+and what was printed. The host imports this file too.
 """
 
 import os
@@ -21,7 +21,15 @@ REPORTED, EXCEEDED, CRASHED, FORGED, LOST = range(5)
 """
 
 
-def record(kind: int, report: bytes, wall=0.0, cpu=0.0, memory=0, stdout=b"", stderr=b"") -> bytes:
+def record(
+    kind: int,
+    report: bytes,
+    wall: float = 0.0,
+    cpu: float = 0.0,
+    memory: int = 0,
+    stdout: bytes = b"",
+    stderr: bytes = b"",
+) -> bytes:
     return RECORD.pack(kind, wall, cpu, memory, len(report), len(stdout), len(stderr)) + report + stdout + stderr
 
 

@@ -1,0 +1,249 @@
+"""One locked-down container with our supervisor in it, and the conversation with that."""
+
+import contextlib
+import json
+import socket
+import struct
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from evalcell_sandboxes.container.engine import OWNER, connected, owner
+from evalcell_sandboxes.container.failure import translated
+from evalcell_sandboxes.container.guest import wire
+from evalcell_sandboxes.container.seccomp import profile
+from evalcell_sandboxes.errors import SandboxFault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MIB = 1024**2
+USER = "65532:65532"
+SCRATCH_BYTES = 64 * MIB
+_OWN_BYTES = 64 * MIB
+"""What the supervisor and its buffers may take up beside the program."""
+_MOST_PROCESSES = 128
+_MOST_FILES = 1024
+_SCRATCH_FILES = 10_000
+_CORES = 1.0
+_CHUNK_BYTES = 256 * 1024
+_GRACE_SECONDS = 20.0
+_STREAM = struct.Struct("!BxxxI")
+_STDOUT = 1
+_STDERR_CHARACTERS = 2_000
+
+# Reads our modules from the host, so that no image carries them and none can be shadowed by what an image carries.
+_BOOTSTRAP = """
+import json, os, sys, types
+sys.path[:] = [place for place in sys.path if place]
+def read(size):
+    parts = b""
+    while len(parts) < size:
+        part = os.read(0, size - len(parts))
+        if not part: os._exit(0)
+        parts += part
+    return parts
+bundle = json.loads(read(int.from_bytes(read(4), "big")))
+for name, source in bundle["modules"].items():
+    module = sys.modules[name] = types.ModuleType(name)
+    exec(compile(source, f"<evalcell {name}>", "exec"), module.__dict__)
+main = sys.modules["supervisor"].main
+for name in bundle["modules"]: del sys.modules[name]
+main(bundle["settings"])
+"""
+_MODULES = (
+    "callers", "describing", "failures", "lots", "results",
+    "wire", "prints", "scratch", "calls", "processes", "evaluating", "zygote", "supervisor",
+)  # fmt: skip
+"""Ours, in the order in which they are executed."""
+_HERE = Path(__file__).resolve().parent
+
+
+class Record(NamedTuple):
+    """What the supervisor said of a call."""
+
+    kind: int
+    wall_seconds: float
+    cpu_seconds: float
+    memory_bytes: int
+    report: bytes
+    stdout: bytes
+    stderr: bytes
+
+
+@cache
+def modules() -> Mapping[str, str]:
+    """The sources of what runs inside, by name."""
+    places = (_HERE.parent / "guest", _HERE / "guest")
+    return {name: _source(name, places) for name in _MODULES}
+
+
+def _source(name: str, places: "Iterable[Path]") -> str:
+    return next(path for place in places if (path := place / f"{name}.py").exists()).read_text(encoding="utf-8")
+
+
+class Box:
+    """A running container; leaving the context ends it. It ends by itself when this process is gone."""
+
+    def __init__(self, image: str, python: str, settings: dict[str, Any]) -> None:
+        self._bundle = json.dumps({"modules": dict(modules()), "settings": settings}).encode()
+        self._pending = bytearray()
+        self._stream = bytearray()
+        self._said = ""
+        memory = settings["limits"]["memory_bytes"] + SCRATCH_BYTES + _OWN_BYTES
+        with translated("a container was started"):
+            self._id = create(image, [python, "-s", "-S", "-B", "-c", _BOOTSTRAP], memory, stdin=True)
+            try:
+                params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+                self._attached = connected().api.attach_socket(self._id, params=params)
+                self._socket: socket.socket = getattr(self._attached, "_sock", self._attached)
+                connected().api.start(self._id)
+            except BaseException:
+                self._remove()
+                raise
+        self._write(wire.frame(self._bundle))
+
+    def __enter__(self) -> "Box":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._attached.close()
+        self._socket.close()
+        self._remove()
+
+    def _remove(self) -> None:
+        with contextlib.suppress(Exception):  # it may be gone already, and the engine too
+            connected().api.remove_container(self._id, force=True, v=True)
+
+    def renew(self) -> None:
+        """Has the supervisor start from the beginning."""
+        self.send(wire.RENEW)
+        self._write(wire.frame(self._bundle))
+
+    def send(self, command: bytes, body: bytes = b"") -> None:
+        self._write(wire.frame(command + body))
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._socket.settimeout(_GRACE_SECONDS)
+            self._socket.sendall(data)
+        except OSError as error:
+            raise SandboxFault(f"A container does not take anything in any more: {error}.{self._said}") from error
+
+    def receive(self, seconds: float) -> list[Record]:
+        """The records that have arrived, at least one. `seconds` is how long the supervisor lets a call go on.
+
+        Raises:
+            SandboxFault: The supervisor is gone, or silent for longer than that.
+        """
+        self._socket.settimeout(seconds + _GRACE_SECONDS)
+        while not (records := self._records()):
+            try:
+                data = self._socket.recv(_CHUNK_BYTES)
+            except TimeoutError:
+                raise SandboxFault(f"A container has said nothing for {seconds + _GRACE_SECONDS:g} s.") from None
+            except OSError as error:
+                raise SandboxFault(f"The connection to a container broke: {error}.") from error
+            if not data:
+                raise SandboxFault(f"A container has ended before its time.{self._said}")
+            self._stream += data
+            self._take_apart()
+        return records
+
+    def _take_apart(self) -> None:
+        """Splits what the engine sends into what the supervisor wrote to stdout, and its last words."""
+        at = 0
+        while len(self._stream) - at >= _STREAM.size:
+            kind, size = _STREAM.unpack_from(self._stream, at)
+            end = at + _STREAM.size + size
+            if len(self._stream) < end:
+                break
+            content = self._stream[at + _STREAM.size : end]
+            if kind == _STDOUT:
+                self._pending += content
+            else:
+                said = content.decode(errors="replace")
+                self._said = f"{self._said or ' It said: '}{said}"[:_STDERR_CHARACTERS]
+            at = end
+        del self._stream[:at]
+
+    def _records(self) -> list[Record]:
+        found, at, size = [], 0, wire.RECORD.size
+        pending = self._pending
+        while len(pending) - at >= size:
+            kind, wall, cpu, memory, *sizes = wire.RECORD.unpack_from(pending, at)
+            start = at + size
+            ends = (start + sizes[0], start + sizes[0] + sizes[1], start + sum(sizes))
+            if len(pending) < ends[2]:
+                break
+            parts = (
+                bytes(pending[start : ends[0]]),
+                bytes(pending[ends[0] : ends[1]]),
+                bytes(pending[ends[1] : ends[2]]),
+            )
+            found.append(Record(kind, wall, cpu, memory, *parts))
+            at = ends[2]
+        del pending[:at]
+        return found
+
+
+def create(
+    image: str,
+    command: list[str],
+    memory_bytes: int,
+    *,
+    stdin: bool = False,
+    logged: bool = False,
+    builds: bool = False,
+    user: str = USER,
+) -> str:
+    """Creates a container in which nothing can be reached and little be used up, and gives its id.
+
+    With `stdin` it is gone when whoever is attached to it is. What is `logged` can be read afterwards. One that
+    `builds` can be written to, and works on several files at a time.
+    """
+    api = connected().api
+    held = api.create_host_config(
+        auto_remove=stdin,
+        network_mode="none",
+        ipc_mode="private" if builds else "none",
+        read_only=not builds,
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges", f"seccomp={profile(_machine())}"],
+        pids_limit=_MOST_PROCESSES,
+        mem_limit=memory_bytes,
+        memswap_limit=memory_bytes,
+        nano_cpus=None if builds else int(_CORES * 1e9),
+        tmpfs={"/tmp": f"rw,noexec,nosuid,nodev,size={SCRATCH_BYTES},nr_inodes={_SCRATCH_FILES},mode=1777"},  # noqa: S108
+        log_config={"Type": "json-file" if logged else "none"},
+        ulimits=[
+            {"Name": "core", "Soft": 0, "Hard": 0},
+            {"Name": "msgqueue", "Soft": 0, "Hard": 0},
+            {"Name": "nofile", "Soft": _MOST_FILES, "Hard": _MOST_FILES},
+        ],
+    )
+    created = api.create_container(
+        image,
+        command=command,
+        entrypoint=[],
+        user=user,
+        hostname="sandbox",
+        working_dir="/tmp",  # noqa: S108 - the container's own
+        environment={"PYTHONHASHSEED": "0", "PYTHONPATH": "", "LANG": "C.UTF-8"},
+        labels={OWNER: owner()},
+        network_disabled=True,
+        stdin_open=stdin,
+        host_config=held,
+        stop_signal="SIGKILL",
+    )
+    return str(created["Id"])
+
+
+@cache
+def _machine() -> str:
+    """What the engine runs on, which need not be this machine."""
+    return str(connected().info()["Architecture"])

@@ -1,0 +1,86 @@
+"""The container engine as the operator has configured it, and what of ours is left on it."""
+
+import contextlib
+import os
+import time
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from evalcell_sandboxes.container.failure import translated
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+OWNER = "evalcell.owner"
+"""The label of every container of ours: which process it belongs to."""
+_DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
+_API_SECONDS = 120
+_ABANDONED_SECONDS = 3600.0
+
+
+def address() -> str:
+    """Where the engine is."""
+    return os.environ.get("DOCKER_HOST") or _DEFAULT_ADDRESS
+
+
+@cache
+def connected() -> "DockerClient":
+    """The client of the engine. Made once a process; whether anybody answers is seen when it is used.
+
+    Raises:
+        SandboxUnavailable: The settings make no sense, or nobody answers.
+    """
+    import docker
+
+    with translated("its version was asked for"):
+        return docker.from_env(timeout=_API_SECONDS)
+
+
+def owner() -> str:
+    """Names this process, so that others can tell whether it still lives."""
+    return f"{_machine()} {os.getpid()} {_started(os.getpid())}"
+
+
+def _machine() -> str:
+    """This machine since it was started, and the namespace in which our process numbers mean something."""
+    parts = []
+    for read in (_boot, lambda: os.readlink("/proc/self/ns/pid"), lambda: os.uname().nodename):
+        with contextlib.suppress(OSError):
+            parts.append(read())
+    return "-".join(parts).replace(" ", "_")
+
+
+def _boot() -> str:
+    with open("/proc/sys/kernel/random/boot_id") as file:  # noqa: PTH123 - lanes do not import pathlib for this
+        return file.read().strip()
+
+
+def _started(pid: int) -> str:
+    """When a process was started, in ticks: its number may be given to another. Empty when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
+            return file.read().rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""
+
+
+def sweep() -> int:
+    """Removes the containers of processes that are gone, and says how many there were."""
+    swept = 0
+    with translated("leftovers of former runs were looked for"):
+        found = connected().api.containers(all=True, filters={"label": OWNER})
+    for container in found:
+        if _is_left(container):
+            with contextlib.suppress(Exception):  # somebody else may just do the same
+                connected().api.remove_container(container["Id"], force=True, v=True)
+                swept += 1
+    return swept
+
+
+def _is_left(container: dict[str, Any]) -> bool:
+    machine, _, process = container["Labels"][OWNER].partition(" ")
+    pid, _, started = process.partition(" ")
+    if machine == _machine() and pid.isdigit():
+        return _started(int(pid)) != started
+    abandoned = time.time() - container["Created"] > _ABANDONED_SECONDS
+    return abandoned and container["State"] != "running"

@@ -1,0 +1,274 @@
+"""Images of packages: the base, and on it one layer for each lock, shared by every evaluator with that lock.
+
+A layer is named by what is in it. Its packages are unpacked on the host by an installer that runs nothing of theirs,
+put into a container of the base that has no network, compiled there, and committed. What is built is kept until it is
+removed; a build that fails leaves nothing behind.
+"""
+
+import contextlib
+import hashlib
+import os
+import tarfile
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from evalcell_sandboxes.caching import cache_dir, private_dir, replacing
+from evalcell_sandboxes.container import box, installing, locking
+from evalcell_sandboxes.container.bases import Base
+from evalcell_sandboxes.container.engine import OWNER, connected, owner
+from evalcell_sandboxes.container.failure import translated
+from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
+from evalcell_sandboxes.sandbox import Progress
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+PACKAGES = "/opt/evalcell/packages"
+"""Where the packages are in an image."""
+REPOSITORY = "evalcell-layer"
+_LABEL = "evalcell.layer"
+_FORMAT = "1"
+_COMPILE_SECONDS = 900
+_COMPILE_BYTES = 4 * 1024**3
+# Tests are seldom imported, and are a third of what there is to compile.
+_COMPILE = ["-m", "compileall", "-q", "-j", "0", "-x", "/tests?/", "--invalidation-mode", "unchecked-hash", PACKAGES]
+_ROOT = "0:0"
+_DAY_SECONDS = 86_400.0
+
+
+class Layer(msgspec.Struct, frozen=True):
+    """A layer that is on the engine. Times are in seconds since 1970, `used` is None where nobody has noted any."""
+
+    key: str
+    packages: tuple[str, ...]
+    python: str
+    base: str
+    size_bytes: int
+    built: float
+    used: float | None
+    evaluators: tuple[str, ...]
+
+
+class _Uses(msgspec.Struct):
+    """Who has used a layer, and when."""
+
+    used: float
+    evaluators: dict[str, float] = {}
+
+
+def key_of(base: Base, lock: str) -> str:
+    """Names what a layer holds."""
+    return hashlib.sha256("\0".join((_FORMAT, base.digest, base.machine, lock)).encode()).hexdigest()[:32]
+
+
+def image_of(base: Base, lock: str) -> str:
+    """The image that a program with that lock runs in."""
+    return f"{REPOSITORY}:{key_of(base, lock)}" if lock else base.image
+
+
+def ensure(base: Base, lock: str, evaluator: str, progress: Progress) -> None:
+    """Builds the layer if it is not there, and notes that the evaluator uses it. Two at once build once.
+
+    Raises:
+        DependencyProblem: A package cannot be had.
+        SandboxUnavailable, SandboxFault: The engine, or the installer, could not do it.
+    """
+    if not lock:
+        return
+    key = key_of(base, lock)
+    if not _exists(key):
+        with _building(key, progress):
+            if not _exists(key):  # or else somebody has built it while we waited
+                _build(key, base, lock, progress)
+    _note_use(key, evaluator)
+
+
+def _exists(key: str) -> bool:
+    from docker.errors import ImageNotFound
+
+    with translated("a layer was looked for"):
+        try:
+            connected().api.inspect_image(f"{REPOSITORY}:{key}")
+        except ImageNotFound:
+            return False
+    return True
+
+
+@contextmanager
+def _building(key: str, progress: Progress) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    lock: BaseFileLock = FileLock(_notes() / f"{key}.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        progress("Waiting for another process that builds the same layer")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _build(key: str, base: Base, lock: str, progress: Progress) -> None:
+    with tempfile.TemporaryDirectory(prefix="evalcell-layer-") as scratch:
+        target = Path(scratch) / "packages"
+        platform = installing.platform_of(base.machine, base.libc)
+        size = installing.install(lock, target, python=base.python, platform=platform, progress=progress)
+        with _builder(base) as container:
+            progress(f"Copying {size / 1e6:,.0f} MB of packages into the layer")
+            _copy(target, container)
+            progress("Compiling the packages")
+            _compile(container)
+            progress("Keeping the layer")
+            _commit(container, key, base, lock)
+
+
+@contextmanager
+def _builder(base: Base) -> Iterator[str]:
+    """A container of the base in which packages are compiled: without network, and with nothing of ours in it."""
+    with translated("a layer was begun"):
+        container = box.create(
+            base.image, [base.command, "-s", "-S", *_COMPILE], _COMPILE_BYTES, user=_ROOT, builds=True
+        )
+    try:
+        yield container
+    finally:
+        with contextlib.suppress(Exception):  # what went wrong before is what counts
+            connected().api.remove_container(container, force=True, v=True)
+
+
+def _copy(target: Path, container: str) -> None:
+    """Streams the packages into the container: they are never whole in memory."""
+    reading, writing = os.pipe()
+    failed: list[BaseException] = []
+
+    def write() -> None:
+        try:
+            with open(writing, "wb") as out, tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as archive:  # noqa: PTH123
+                archive.add(target, arcname=PACKAGES.lstrip("/"), filter=_anonymous)
+        except BaseException as error:  # noqa: BLE001 - raised below, by the thread that waits for it
+            failed.append(error)
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    with open(reading, "rb") as data, translated("packages were copied into a layer"):  # noqa: PTH123
+        connected().api.put_archive(container, "/", iter(lambda: data.read(1 << 20), b""))
+    writer.join()
+    if failed and not isinstance(failed[0], BrokenPipeError):
+        raise failed[0]
+
+
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Without the user's name and without times. A directory that only its owner may enter would shut out the guest."""
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mtime = 0
+    member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+    return member
+
+
+def _compile(container: str) -> None:
+    """Compiles what compiles: some packages carry files for other Pythons, which nobody imports in this one."""
+    from requests.exceptions import RequestException
+
+    api = connected().api
+    with translated("packages were compiled"):
+        api.start(container)
+        try:
+            code = api.wait(container, timeout=_COMPILE_SECONDS)["StatusCode"]
+        except RequestException as error:
+            raise SandboxFault(f"The packages were not compiled within {_COMPILE_SECONDS} s.") from error
+    if code not in (0, 1):
+        raise SandboxFault(f"The packages could not be compiled: exit code {code}.")
+
+
+def _commit(container: str, key: str, base: Base, lock: str) -> None:
+    labels = {
+        _LABEL: key,
+        "evalcell.base": base.digest,
+        "evalcell.base.name": base.name,
+        "evalcell.python": base.python,
+        "evalcell.packages": " ".join(locking.packages(lock)),
+        "evalcell.built": str(int(time.time())),
+    }
+    with translated("a layer was kept"):
+        connected().api.commit(container, repository=REPOSITORY, tag=key, pause=False, conf={"Labels": labels})
+
+
+# -- what there is --------------------------------------------------------------------------------------------------
+def found() -> list[Layer]:
+    """Every layer on the engine, the one used last first."""
+    with translated("layers were listed"):
+        images = connected().api.images(filters={"label": _LABEL})
+        sizes = {image["Id"]: image["Size"] for image in connected().api.images()}
+    layers = [_layer(image["Labels"], image["Size"], sizes, image["Created"]) for image in images]
+    return sorted(layers, key=lambda layer: layer.used or layer.built, reverse=True)
+
+
+def _layer(labels: dict[str, str], size: int, sizes: dict[str, int], created: float) -> Layer:
+    key = labels[_LABEL]
+    uses = _uses(key)
+    return Layer(
+        key=key,
+        packages=tuple(labels.get("evalcell.packages", "").split()),
+        python=labels.get("evalcell.python", ""),
+        base=labels.get("evalcell.base.name", ""),
+        size_bytes=size - sizes.get(labels.get("evalcell.base", ""), 0),
+        built=float(labels.get("evalcell.built", created)),
+        used=uses.used if uses else None,
+        evaluators=tuple(sorted(uses.evaluators)) if uses else (),
+    )
+
+
+def remove(layer: Layer) -> None:
+    """Removes a layer.
+
+    Raises:
+        SandboxUnavailable: A container is using it.
+    """
+    from docker.errors import APIError
+
+    with translated("a layer was removed"):
+        try:
+            connected().api.remove_image(f"{REPOSITORY}:{layer.key}")
+        except APIError as error:
+            if error.status_code != 409:  # noqa: PLR2004 - a conflict
+                raise
+            raise SandboxUnavailable(
+                "container", f"layer {layer.key[:12]} is in use. Try again when its runs are done."
+            ) from error
+    (_notes() / f"{layer.key}.json").unlink(missing_ok=True)
+
+
+def unused(days: float) -> list[Layer]:
+    """The layers that nobody has used for so many days."""
+    limit = time.time() - days * _DAY_SECONDS
+    return [layer for layer in found() if (layer.used or layer.built) <= limit]
+
+
+def _notes() -> Path:
+    return private_dir(private_dir(cache_dir() / "container") / "layers")
+
+
+def _uses(key: str) -> _Uses | None:
+    try:
+        return msgspec.json.decode((_notes() / f"{key}.json").read_bytes(), type=_Uses)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _note_use(key: str, evaluator: str) -> None:
+    now = time.time()
+    uses = _uses(key) or _Uses(now)
+    uses.used = now
+    uses.evaluators[evaluator] = now
+    with replacing(_notes() / f"{key}.json") as file:
+        file.write_bytes(msgspec.json.encode(uses))

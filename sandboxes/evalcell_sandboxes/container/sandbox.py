@@ -1,0 +1,100 @@
+"""The container wall: CPython with packages from PyPI, in a container that can reach nothing."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import ClassVar
+
+from evalcell_sandboxes.caching import cache_dir, private_dir, replacing
+from evalcell_sandboxes.container import bases, layers, prereqs
+from evalcell_sandboxes.description import Description, SyntaxProblem
+from evalcell_sandboxes.outcome import Crashed, Exceeded, Invalid
+from evalcell_sandboxes.program import Confinement, Language, Limits, Program
+from evalcell_sandboxes.reports import described, unparsable
+from evalcell_sandboxes.sandbox import Progress, Sandbox, Session
+from evalcell_sandboxes.versions import Version
+
+_OLDEST_PYTHON = "3.11"
+
+
+class ContainerSandbox(Sandbox):
+    """Runs Python with packages. The engine's client is imported only when it is needed."""
+
+    name: ClassVar[str] = "container"
+    languages: ClassVar[frozenset[Language]] = frozenset({Language.PYTHON})
+    slow_to_open: ClassVar[bool] = True
+
+    @property
+    def python(self) -> str | None:
+        return bases.current().python
+
+    def unavailable_reason(self) -> str | None:
+        return prereqs.unavailable_reason()
+
+    def versions(self) -> tuple[Version, ...]:
+        return (prereqs.engine(),)
+
+    def remark(self) -> str | None:
+        base = bases.current()
+        if not base.packed:
+            return f"on {base.name}"
+        return f"on {base.name}, because {bases.DEFAULT} is not on the engine and no registry can be reached"
+
+    def guest_identity(self) -> str:
+        from evalcell_sandboxes.container.box import modules
+
+        digest = hashlib.sha256("\0".join(modules().values()).encode()).hexdigest()[:32]
+        return f"container {digest} {bases.current().digest}"
+
+    def lock(self, requirements: Sequence[str], progress: Progress, *, anew: bool = False) -> str:
+        from evalcell_sandboxes.container import locking
+
+        python = min(_OLDEST_PYTHON, bases.current().python, key=lambda text: tuple(map(int, text.split(".")[:2])))
+        key = hashlib.sha256("\n".join((python, *requirements)).encode()).hexdigest()[:32]
+        kept = private_dir(private_dir(cache_dir() / "container") / "locks") / f"{key}.txt"
+        if kept.exists() and not anew:
+            return kept.read_text(encoding="utf-8")
+        made = locking.lock(requirements, python, progress)
+        with replacing(kept) as file:
+            file.write_text(made, encoding="utf-8")
+        return made
+
+    def prepare(self, program: Program | None, progress: Progress) -> None:
+        from evalcell_sandboxes.container import engine
+
+        engine.sweep()
+        base = bases.find(progress)
+        if program is not None:
+            layers.ensure(base, program.lock, program.filename, progress)
+
+    def warm_up(self) -> None:
+        import docker  # noqa: F401
+
+        from evalcell_sandboxes.container import session  # noqa: F401
+
+    def describe(self, source: str, limits: Limits) -> Description | SyntaxProblem | Exceeded | Crashed:
+        from evalcell_sandboxes.container.box import Box
+        from evalcell_sandboxes.container.guest import wire
+        from evalcell_sandboxes.container.session import failure_of, settings_of
+
+        if problem := unparsable(source, limits):
+            return problem
+        base = bases.current()
+        settings = settings_of("evaluator.py", Confinement(limits=limits), [])
+        with Box(base.image, base.command, settings) as box:
+            box.send(wire.DESCRIBE, source.encode() or b"\n")
+            (record,) = box.receive(limits.load_seconds)
+        if record.kind == wire.REPORTED:
+            return described(record.report, limits)
+        failure = failure_of(record, limits)
+        return Crashed(message=failure.message) if isinstance(failure, Invalid) else failure
+
+    @contextmanager
+    def open(self, program: Program, confinement: Confinement) -> Iterator[Session]:
+        from evalcell_sandboxes.container.box import Box
+        from evalcell_sandboxes.container.session import ContainerSession, settings_of
+
+        base = bases.current()
+        settings = settings_of(program.filename, confinement, [layers.PACKAGES] if program.lock else [])
+        with Box(layers.image_of(base, program.lock), base.command, settings) as box:
+            yield ContainerSession(box, program, confinement)

@@ -1,0 +1,217 @@
+"""Runs a program in a container, and decodes what comes back as hostile bytes."""
+
+import signal
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from evalcell_sandboxes.container.box import SCRATCH_BYTES, Box, Record
+from evalcell_sandboxes.container.guest import wire
+from evalcell_sandboxes.outcome import Crashed, Exceeded, Invalid, Outcome, Returned, Usage
+from evalcell_sandboxes.program import Confinement, Isolation, Limits, Program
+from evalcell_sandboxes.reports import Reports, most_report_bytes
+from evalcell_sandboxes.sandbox import Raw, Session
+
+_ROWS_A_FRAME = 256
+_FRAME_BYTES = 4 * 1024**2
+_MOST_FAILED_LOADS = 3
+_NOTE_BYTES = 200
+_CONSTANT = {
+    "HOME": "/tmp",  # noqa: S108 - the container's own, as below
+    "TMPDIR": "/tmp",  # noqa: S108
+    "LANG": "C.UTF-8",
+    # One thread each: lanes are what uses the cores, and threads do not survive the fork that makes a row's state.
+    **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"),
+}
+
+
+def settings_of(filename: str, confinement: Confinement, path: Sequence[str]) -> dict[str, Any]:
+    """What the supervisor is told first: how to hold what it will be given."""
+    limits = confinement.limits
+    record = wire.RECORD.size + most_report_bytes(limits) + limits.stdout_bytes + limits.stderr_bytes + _NOTE_BYTES
+    bounds = {name: getattr(limits, name) for name in limits.__struct_fields__}
+    return {
+        "filename": filename,
+        "fresh_rows": confinement.isolation is Isolation.ROW,
+        "seed": confinement.seed,
+        "environment": {**_CONSTANT, **confinement.environment},
+        "path": list(path),
+        "limits": {**bounds, "record_bytes": record, "file_bytes": SCRATCH_BYTES},
+    }
+
+
+class ContainerSession(Session):
+    """A program loaded into a container.
+
+    Under `row` isolation every row runs in a fork of the process that has loaded the module; under `evaluator`
+    isolation one such fork runs them all. If the process that holds the module is lost, all but the container itself
+    is made anew.
+    """
+
+    def __init__(self, box: Box, program: Program, confinement: Confinement) -> None:
+        self._box = box
+        self._source = program.source.encode()
+        self._limits = confinement.limits
+        self._fresh_rows = confinement.isolation is Isolation.ROW
+        self._reports = Reports(confinement.limits)
+        self._fitted_on: bytes | None = None
+        self._alive = True
+        self._unspoilt = True
+        self._owed = 0
+        self._failed_loads = 0
+        self._command = wire.ROWS
+        self._loaded = self._checked(self._load())
+
+    @property
+    def loaded(self) -> Outcome:
+        return self._loaded
+
+    def fit(self, rows: Sequence[Raw]) -> Outcome:
+        self._fitted_on = _lines(rows)
+        self._settle()
+        if self._alive and self._unspoilt:
+            return self._checked(self._fit())
+        return self._renew()
+
+    def bursts(self, rows: Sequence[Raw]) -> Iterator[list[Outcome]]:
+        done = 0
+        while done < len(rows):
+            ready = self._ready()
+            if not isinstance(ready, Returned):
+                done += 1
+                yield [ready]
+                continue
+            for outcomes in self._run(_as_many_as_travel(rows, done)):
+                done += len(outcomes)
+                yield outcomes
+
+    def aggregate(self, results: Raw) -> Outcome:
+        ready = self._ready()
+        if not isinstance(ready, Returned):
+            return ready
+        return self._call(wire.AGGREGATE, results, "aggregate_seconds", self._limits.result_bytes)
+
+    def _run(self, rows: Sequence[Raw]) -> Iterator[list[Outcome]]:
+        """Runs some rows: all of them, or those before there was nothing left to run them in."""
+        self._unspoilt = self._unspoilt and self._fresh_rows
+        self._box.send(self._command, _lines(rows))
+        self._owed = len(rows)
+        while self._owed:
+            if outcomes := self._take(self._limits.result_bytes):
+                yield outcomes
+
+    def _take(self, most: int | None) -> list[Outcome]:
+        """The outcomes of the records that come next."""
+        records = self._box.receive(self._limits.wall_seconds)
+        self._owed -= len(records)
+        if records[-1].kind == wire.LOST:
+            records.pop()
+            self._owed = 0
+            self._alive = False
+        return [self._outcome(record, most) for record in records]
+
+    def _settle(self) -> None:
+        """Hears out what nobody has asked for any more: whoever took outcomes of rows may have left before the last."""
+        while self._owed:
+            self._take(None)
+
+    def _ready(self) -> Outcome:
+        """Sees to it that there is something to run in."""
+        self._settle()
+        return self._loaded if self._alive else self._renew()
+
+    def _renew(self) -> Outcome:
+        """Loads the module anew, and fits it where `fit` was called.
+
+        A module that loaded once and then fails again and again is given up on: it must not cost its limit a row.
+        """
+        if self._failed_loads >= _MOST_FAILED_LOADS:
+            return self._loaded
+        self._box.renew()
+        self._alive = self._unspoilt = True
+        ready = self._load()
+        if self._fitted_on is not None and isinstance(ready, Returned):
+            ready = self._fit()
+        return self._checked(ready)
+
+    def _load(self) -> Outcome:
+        loaded = self._call(wire.LOAD, self._source or b"\n", "load_seconds", None)
+        batches = not self._fresh_rows and isinstance(loaded, Returned) and loaded.value == b"true"
+        self._command = wire.BATCH if batches else wire.ROWS
+        return loaded
+
+    def _fit(self) -> Outcome:
+        return self._call(wire.FIT, self._fitted_on or b"\n", "fit_seconds", None)
+
+    def _checked(self, ready: Outcome) -> Outcome:
+        """Counts how often it could not be made ready."""
+        if isinstance(ready, Returned):
+            self._failed_loads = 0
+            return ready
+        self._alive = False  # nothing may run in what was only half made
+        self._failed_loads += 1
+        given_up = self._failed_loads >= _MOST_FAILED_LOADS
+        self._loaded = ready if given_up else getattr(self, "_loaded", ready)
+        return ready
+
+    def _call(self, command: bytes, body: bytes, limit: str, most: int | None) -> Outcome:
+        self._box.send(command, body)
+        (record,) = self._box.receive(getattr(self._limits, limit))
+        if record.kind == wire.LOST:
+            self._alive = False
+            return Crashed(message="the process that holds the module died")
+        return self._outcome(record, most)
+
+    def _outcome(self, record: Record, most: int | None) -> Outcome:
+        if record.kind == wire.REPORTED:
+            report = self._reports.decode(record.report)
+            if record.stdout or record.stderr:
+                report.stdout, report.stderr = _text(record.stdout), _text(record.stderr)
+            return self._reports.outcome(report, _usage(record), most)
+        return failure_of(record, self._limits)
+
+
+def failure_of(record: Record, limits: Limits) -> Exceeded | Crashed | Invalid:
+    """What the supervisor's own word about a call means."""
+    usage, stdout, stderr = _usage(record), _text(record.stdout), _text(record.stderr)
+    why = record.report.decode(errors="replace")
+    if record.kind == wire.EXCEEDED:
+        message = f"the call ran into its limit of {getattr(limits, why):g} {'s' if 'seconds' in why else 'bytes'}"
+        return Exceeded(limit=why, message=message, stdout=stdout, stderr=stderr, usage=usage)
+    if record.kind == wire.CRASHED:
+        return Crashed(message=_how_it_died(why), stdout=stdout, stderr=stderr, usage=usage)
+    message = "the code made up reports of its own"
+    return Invalid(message=message, stdout=stdout, stderr=stderr, usage=usage)
+
+
+def _how_it_died(why: str) -> str:
+    what, _, number = why.partition(" ")
+    if what == "exit":
+        return f"the code ended its own process, with exit code {number}"
+    if what == "signal":
+        name = next((known.name for known in signal.Signals if str(known.value) == number), "unknown")
+        return f"the process died of signal {number} ({name})"
+    return why
+
+
+def _usage(record: Record) -> Usage:
+    """The peak of memory is the guest's word, as the CPU seconds are: no more than a hint."""
+    return Usage(max(record.wall_seconds, 0.0), max(record.cpu_seconds, 0.0), record.memory_bytes or None)
+
+
+def _text(printed: bytes) -> str:
+    return printed.decode("utf-8", "backslashreplace")
+
+
+def _lines(rows: Sequence[Raw]) -> bytes:
+    """The rows with a line feed between them, and none inside: in JSON it is nothing but space."""
+    return b"\n".join(row.replace(b"\n", b" ") for row in rows)
+
+
+def _as_many_as_travel(rows: Sequence[Raw], start: int) -> Sequence[Raw]:
+    """The rows from there on, as many as are sent together."""
+    size = 0
+    for stop in range(start, min(len(rows), start + _ROWS_A_FRAME)):
+        size += len(rows[stop])
+        if size > _FRAME_BYTES:
+            return rows[start : max(stop, start + 1)]
+    return rows[start : start + _ROWS_A_FRAME]
