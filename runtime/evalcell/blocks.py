@@ -3,7 +3,6 @@
 import math
 from typing import Annotated, Any, Literal
 
-from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
 
@@ -11,20 +10,11 @@ from evalcell.errors import EvaluatorError, did_you_mean
 from evalcell.manifest import Manifest
 from evalcell.output import Output
 from evalcell_sandboxes import Isolation, Limits, Network
+from evalcell_sandboxes.requirements import requirement
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def _requirement(text: str) -> str:
-    try:
-        requirement = Requirement(text)
-    except InvalidRequirement as error:
-        raise ValueError(f"{text!r} is not a requirement such as 'scikit-learn>=1.5': {error}") from None
-    if requirement.url:
-        raise ValueError(f"{text!r} points at an address; only packages by name are installed")
-    return text
 
 
 def _specifier(text: str) -> str:
@@ -90,7 +80,7 @@ assert set(LimitsModel.model_fields) == set(Limits.__struct_fields__)
 class ManifestModel(_Strict):
     """`[tool.evalcell]` with `dependencies` and `requires-python` beside it."""
 
-    dependencies: tuple[Annotated[str, AfterValidator(_requirement)], ...] = ()
+    dependencies: tuple[Annotated[str, AfterValidator(requirement)], ...] = ()
     requires_python: Annotated[str, AfterValidator(_specifier)] | None = None
     output: OutputModel | None = None
     bind: dict[str, str] = {}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from evalcell.errors import EvaluatorError
-from evalcell_sandboxes import Description, Import
+from evalcell_sandboxes import Description, Import, sandbox
 
 # Packages whose import name is not their own: what people import on the left, what they install on the right.
 _PROVIDERS = {
@@ -48,6 +48,7 @@ def choose(description: Description, dependencies: Sequence[str], requested: str
         EvaluatorError: It imports what it does not declare, or what no sandbox could give it.
     """
     _check_imports(description.imports, dependencies)
+    dependencies = _applying(dependencies)
     third_party = [found.module for found in description.imports if not found.standard and not found.optional]
     if dependencies:
         needed = Choice("container", f"it depends on {_listed(dependencies)}, and packages run in a container")
@@ -62,6 +63,13 @@ def choose(description: Description, dependencies: Sequence[str], requested: str
             f"Sandbox 'wasm' was asked for, but {needed.reason}: remove {_listed(dependencies or third_party)}.",
         )
     return Choice(requested, f"sandbox {requested!r} was asked for")
+
+
+def _applying(dependencies: Sequence[str]) -> tuple[str, ...]:
+    """Those that are needed where code runs that needs none."""
+    from evalcell_sandboxes.requirements import applying
+
+    return applying(dependencies, str(sandbox("wasm").python)) if dependencies else ()
 
 
 def check_python(requires: str | None, sandbox: str, version: str | None) -> None:

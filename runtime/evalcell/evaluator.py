@@ -36,6 +36,8 @@ class Evaluator:
     filename: str
     text: str
     language: Language
+    lock: str | None = None
+    """The text of the lock that lies beside its file."""
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], limits: Limits = _DEFAULT_LIMITS) -> "Evaluator":
@@ -53,7 +55,7 @@ class Evaluator:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise UsageError(f"{str(path)!r} is not UTF-8 text: {error.reason} at byte {error.start}.") from None
-        return cls(_printable_name(path.stem), _printable_name(path.name), text, language)
+        return cls(_printable_name(path.stem), _printable_name(path.name), text, language, _lock(path, limits))
 
     @classmethod
     def from_source(cls, text: str, *, name: str = "evaluator", language: str = "python") -> "Evaluator":
@@ -75,9 +77,9 @@ class Evaluator:
         name = _printable_name(name)
         return cls(name, name + suffix, text.removeprefix("\ufeff"), Language(language))
 
-    @property
-    def program(self) -> Program:
-        return Program(source=self.text, filename=self.filename, language=self.language)
+    def program(self, lock: str = "") -> Program:
+        """What is run behind a wall, with the lock of the packages that it needs there."""
+        return Program(source=self.text, filename=self.filename, language=self.language, lock=lock)
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,20 @@ def _content(path: Path, limits: Limits) -> bytes:
             "Raise it with --limit source_bytes=N."
         )
     return content
+
+
+def lock_path(path: Path) -> Path:
+    """Where the lock of an evaluator's file is: beside it."""
+    return path.with_suffix(".lock")
+
+
+def _lock(path: Path, limits: Limits) -> str | None:
+    if not lock_path(path).exists():
+        return None
+    try:
+        return _content(lock_path(path), limits).decode()
+    except UnicodeDecodeError:
+        raise UsageError(f"{str(lock_path(path))!r} is no lock. Make it anew with: evalcell lock {path}") from None
 
 
 def _printable_name(name: str) -> str:

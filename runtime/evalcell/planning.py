@@ -9,7 +9,7 @@ from evalcell.evaluator import Understood, program_digest, version_digest
 from evalcell.paths import Path
 from evalcell.plan import Plan
 from evalcell.settings import DEFAULT, FLAG, Operator, Settings, settle
-from evalcell_sandboxes import Confinement, Sandbox, SandboxUnavailable, names, sandbox
+from evalcell_sandboxes import Confinement, Progress, Sandbox, SandboxUnavailable, names, sandbox, silent
 from evalcell_sandboxes.registry import known
 
 
@@ -23,8 +23,10 @@ class Planned:
     sandbox: Sandbox
 
 
-def choose_sandbox(understood: Understood, operator: Operator) -> tuple[Choice, Sandbox]:
-    """The sandbox for the evaluator, made but not started.
+def choose_sandbox(
+    understood: Understood, operator: Operator, settings: Settings, progress: Progress = silent
+) -> tuple[Choice, Sandbox]:
+    """The sandbox for the evaluator, prepared for any program.
 
     Raises:
         UsageError: A sandbox was asked for that does not exist.
@@ -37,16 +39,24 @@ def choose_sandbox(understood: Understood, operator: Operator) -> tuple[Choice, 
         raise UsageError(
             f"There is no sandbox {operator.sandbox!r}; there are {listed}.{did_you_mean(operator.sandbox, names())}"
         )
-    choice = choose(understood.description, manifest.dependencies, operator.sandbox or manifest.sandbox)
+    choice = choose(understood.description, settings.dependencies, operator.sandbox or manifest.sandbox)
     wall = sandbox(choice.sandbox)
-    check_python(manifest.requires_python, choice.sandbox, wall.python)
     if reason := wall.unavailable_reason():
         raise SandboxUnavailable(choice.sandbox, reason)
-    return choice, wall
+    wall.prepare(None, progress)
+    check_python(manifest.requires_python, choice.sandbox, wall.python)
+    remark = wall.remark()
+    return (Choice(choice.sandbox, f"{choice.reason}; {remark}") if remark else choice), wall
 
 
 def make_plan(
-    understood: Understood, operator: Operator, *, started_ns: int, seed: int = 0, id_path: str | None = None
+    understood: Understood,
+    operator: Operator,
+    *,
+    started_ns: int,
+    seed: int = 0,
+    id_path: str | None = None,
+    progress: Progress = silent,
 ) -> Planned:
     """Settles everything about a run of the evaluator.
 
@@ -60,13 +70,14 @@ def make_plan(
     if id_path is not None:
         Path(id_path)
     fit_rows = _fit_rows(understood, settings)
-    choice, wall = choose_sandbox(understood, operator)
-    program = program_digest(understood.evaluator.program, wall.guest_identity(), settings.isolation)
+    choice, wall = choose_sandbox(understood, operator, settings, progress)
+    program = understood.evaluator.program(_lock(understood, settings, wall, progress))
+    digest = program_digest(program, wall.guest_identity(), settings.isolation)
     plan = Plan(
         evaluator=understood.evaluator.name,
-        version=version_digest(program, settings.output, settings.set, settings.limits, fit_rows),
+        version=version_digest(digest, settings.output, settings.set, settings.limits, fit_rows),
         sandbox=choice.sandbox,
-        program=understood.evaluator.program,
+        program=program,
         confinement=Confinement(
             limits=settings.limits,
             isolation=settings.isolation,
@@ -81,6 +92,15 @@ def make_plan(
         aggregates=understood.description.hook("aggregate") is not None,
     )
     return Planned(plan, choice, settings, wall)
+
+
+def _lock(understood: Understood, settings: Settings, wall: Sandbox, progress: Progress) -> str:
+    """Empty where no packages are needed: a wall that takes none is chosen only then."""
+    if not settings.dependencies or wall.name == "wasm":
+        return ""
+    from evalcell.locking import lock_for
+
+    return lock_for(understood.evaluator, settings.dependencies, wall, progress)
 
 
 def _fit_rows(understood: Understood, settings: Settings) -> int | None:

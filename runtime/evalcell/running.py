@@ -8,10 +8,11 @@ from threading import Event
 
 from evalcell.datasets import Row
 from evalcell.engine.engine import Engine
+from evalcell.errors import EvaluatorError
 from evalcell.evaluator import Evaluator, Understood, understand
 from evalcell.planning import Planned, make_plan
 from evalcell.settings import Operator, with_limits
-from evalcell_sandboxes import Language, Limits, Progress, SandboxUnavailable, sandbox, silent
+from evalcell_sandboxes import DependencyProblem, Language, Limits, Progress, SandboxUnavailable, sandbox, silent
 
 # Which guest reads a language: parsing happens behind a wall too.
 _PARSERS = {Language.PYTHON: "wasm", Language.TYPESCRIPT: "deno"}
@@ -24,6 +25,30 @@ class Ready:
     understood: Understood
     planned: Planned
     engine: Engine
+
+
+@contextmanager
+def parsed(
+    evaluator: Evaluator,
+    operator: Operator,
+    *,
+    lanes: int = 1,
+    stop: Event | None = None,
+    progress: Progress = silent,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Iterator[tuple[Understood, Engine]]:
+    """Has an evaluator parsed behind a wall; gives what it declares, and the engine whose first lane has done it.
+
+    Raises:
+        UsageError, EvaluatorError: It cannot be run.
+        SandboxUnavailable, SandboxFault: What parses it is not here, or failed.
+    """
+    parser = _prepare_parser(evaluator, progress)
+    with Engine(lanes, stop) as engine:
+        description = engine.describe(evaluator.text, parsing_limits(operator), parser)
+        meanwhile()
+        _import_what_comes_next(evaluator)
+        yield understand(evaluator, description()), engine
 
 
 @contextmanager
@@ -46,16 +71,26 @@ def ready(
         UsageError, EvaluatorError: It cannot be run, or not in this way.
         SandboxUnavailable, SandboxFault: What it needs is not here, or failed.
     """
-    limits = parsing_limits(operator)
-    parser = _prepare_parser(evaluator, progress)
-    with Engine(lanes, stop) as engine:
-        description = engine.describe(evaluator.text, limits, parser)
-        meanwhile()
-        _import_what_comes_next(evaluator)
-        understood = understand(evaluator, description())
-        planned = make_plan(understood, operator, started_ns=started_ns, seed=seed, id_path=id_path)
-        planned.sandbox.prepare(planned.plan.program, progress)
+    with parsed(evaluator, operator, lanes=lanes, stop=stop, progress=progress, meanwhile=meanwhile) as (
+        understood,
+        engine,
+    ):
+        planned = make_plan(understood, operator, started_ns=started_ns, seed=seed, id_path=id_path, progress=progress)
+        prepare(planned, progress)
         yield Ready(understood, planned, engine)
+
+
+def prepare(planned: Planned, progress: Progress) -> None:
+    """Does the slow work for a plan that can be done once: its layer of packages.
+
+    Raises:
+        EvaluatorError: A package cannot be had.
+        SandboxUnavailable, SandboxFault: What it needs is not here, or failed.
+    """
+    try:
+        planned.sandbox.prepare(planned.plan.program, progress)
+    except DependencyProblem as error:
+        raise EvaluatorError("dependencies", str(error)) from None
 
 
 @contextmanager

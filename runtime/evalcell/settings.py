@@ -53,6 +53,7 @@ class Operator:
     bind: Mapping[str, str] = field(default_factory=dict)
     set: Mapping[str, Any] = field(default_factory=dict)
     fit_rows: int | None = None
+    dependencies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Settings:
     bind: dict[str, str]
     set: dict[str, Any]
     fit_rows: int
+    dependencies: tuple[str, ...]
     sources: dict[str, str]
 
 
@@ -89,7 +91,9 @@ def settle(manifest: Manifest, operator: Operator) -> Settings:
     if fit_rows > _MOST_FIT_ROWS:
         raise UsageError(f"fit_rows = {fit_rows} cannot work; it goes from 1 to {_MOST_FIT_ROWS:,}.")
     sources["fit_rows"] = FLAG if operator.fit_rows else BLOCK if manifest.fit_rows else DEFAULT
-    return Settings(limits, isolation, Network.NONE, output, bind, literals, fit_rows, sources)
+    dependencies = tuple(dict.fromkeys((*manifest.dependencies, *operator.dependencies)))
+    sources["dependencies"] = FLAG if operator.dependencies else BLOCK if dependencies else DEFAULT
+    return Settings(limits, isolation, Network.NONE, output, bind, literals, fit_rows, dependencies, sources)
 
 
 def _refuse_ungranted(manifest: Manifest, operator: Operator) -> None:

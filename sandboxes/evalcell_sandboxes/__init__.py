@@ -1,7 +1,7 @@
 """The walls of evalcell: a program and rows in, outcomes out. Knows nothing of scores."""
 
 from evalcell_sandboxes.description import Block, Description, Hook, Import, Kind, Parameter, SyntaxProblem
-from evalcell_sandboxes.errors import SandboxError, SandboxFault, SandboxUnavailable
+from evalcell_sandboxes.errors import DependencyProblem, SandboxError, SandboxFault, SandboxUnavailable
 from evalcell_sandboxes.fake import FakeSandbox
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Failure, Invalid, Outcome, Raised, Returned, Usage
 from evalcell_sandboxes.program import Asset, Confinement, Isolation, Language, Limits, Network, Program
@@ -14,6 +14,7 @@ __all__ = [
     "Block",
     "Confinement",
     "Crashed",
+    "DependencyProblem",
     "Description",
     "Exceeded",
     "Failure",

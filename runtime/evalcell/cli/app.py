@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from importlib import import_module
 
 import click
 
@@ -25,6 +26,7 @@ _HELP = """Run anyone's evaluate(output, reference) safely on every row of an ex
   evalcell new politeness                                        an evaluator to start from
   evalcell run politeness.py --data rows.csv --out results.jsonl
   evalcell check politeness.py --data rows.csv                   how it would run, and the first rows
+  evalcell lock politeness.py                                    the exact packages it runs with
   evalcell doctor                                                whether everything is there
 
 \b
@@ -33,7 +35,24 @@ the file makes no sense; 4 the sandbox is unavailable; 130 interrupted.
 """
 
 
-@click.group(help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Commands(click.Group):
+    """The commands, of which those that few runs need are imported only when they are asked for."""
+
+    later = {"lock": "evalcell.cli.lock", "layers": "evalcell.cli.layers"}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *self.later})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.later:
+            return super().get_command(ctx, cmd_name)
+        found: click.Command = getattr(import_module(self.later[cmd_name]), cmd_name)
+        return found
+
+
+@click.group(
+    cls=_Commands, help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(__version__, prog_name="evalcell")
 def cli() -> None:
     """Stands for the command itself; every verb is below it."""

@@ -18,7 +18,7 @@ from evalcell.engine.ready import RowBinder
 from evalcell.plan import Plan
 from evalcell.running import Ready, loaded, ready
 from evalcell.settings import DEFAULT, Settings
-from evalcell_sandboxes import Limits, Progress
+from evalcell_sandboxes import Isolation, Limits, Progress
 
 
 @click.command(short_help="Say how an evaluator would run; with --data, try it.")
@@ -73,6 +73,11 @@ def describe(prepared: Ready) -> dict[str, Any]:
         "sandbox": {"name": choice.sandbox, "reason": choice.reason, "python": prepared.planned.sandbox.python},
         "parameters": [_parameter(binding, settings) for binding in plan.bindings],
         "output": settings.output.describe(),
+        "dependencies": {
+            "asked": list(settings.dependencies),
+            "packages": _packages(plan.program.lock),
+            "lock": "beside the file" if prepared.understood.evaluator.lock is not None else "kept in the cache",
+        },
         "settings": _settings(settings, plan),
         "hooks": [
             {"name": hook.name, "line": hook.line, "called": _called(hook.name, plan)}
@@ -89,7 +94,17 @@ def _called(hook: str, plan: Plan) -> str | None:
             return f"before the rows, with the first {plan.fit_rows:,}"
         case "aggregate":
             return "after the rows, with every score"
+        case "evaluate_batch" if plan.sandbox == "container" and plan.confinement.isolation is Isolation.EVALUATOR:
+            return "instead of evaluate, with many rows at a time"
     return None
+
+
+def _packages(lock: str) -> list[str]:
+    if not lock:
+        return []
+    from evalcell_sandboxes.container import locking
+
+    return list(locking.packages(lock))
 
 
 def _parameter(binding: Binding, settings: Settings) -> dict[str, Any]:
@@ -140,6 +155,7 @@ def _show(report: dict[str, Any], tries: list[dict[str, Any]]) -> None:
     console.print(f"  sandbox     {sandbox['name']} (Python {sandbox['python']}): {sandbox['reason']}", markup=False)
     for parameter in report["parameters"]:
         console.print(f"  parameter   {_bound(parameter)}", markup=False)
+    _show_dependencies(console, report["dependencies"])
     for name, setting in report["settings"].items():
         console.print(f"  {name:<25} {shown(setting['value'])}  ({setting['source']})", markup=False)
     for hook in report["hooks"]:
@@ -148,8 +164,18 @@ def _show(report: dict[str, Any], tries: list[dict[str, Any]]) -> None:
         _show_try(console, item)
 
 
+def _show_dependencies(console: Any, dependencies: dict[str, Any]) -> None:
+    if not dependencies["packages"]:
+        return
+    console.print(f"  depends on  {', '.join(dependencies['asked'])}", markup=False)
+    console.print(f"  packages    {', '.join(dependencies['packages'])}  (lock {dependencies['lock']})", markup=False)
+
+
+_NOT_CALLED = "not called: it is in a container only, with --isolation evaluator"
+
+
 def _hook(hook: dict[str, Any]) -> str:
-    called = f"called {hook['called']}" if hook["called"] else "not called by this version of evalcell"
+    called = f"called {hook['called']}" if hook["called"] else _NOT_CALLED
     return f"{hook['name']} (line {hook['line']}): {called}"
 
 

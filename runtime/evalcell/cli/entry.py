@@ -12,7 +12,7 @@ INTERRUPTED = 130
 _PATIENCE_SECONDS = 10.0
 
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
-_WORKING = {"run", "check"}
+_WORKING = {"run", "check", "lock"}
 
 
 def main() -> NoReturn:

@@ -67,6 +67,8 @@ def evaluator_options(command: Callable[..., int]) -> Callable[..., int]:
         limits: Sequence[str],
         sandbox: str | None,
         fit_rows: int | None,
+        dep: Sequence[str],
+        dep_file: Path | None,
         id_path: str | None,
         workers: int | None,
         seed: int,
@@ -82,6 +84,7 @@ def evaluator_options(command: Callable[..., int]) -> Callable[..., int]:
             },
             sandbox=sandbox,
             fit_rows=fit_rows,
+            dependencies=dependencies_of(dep, dep_file),
         )
         return command(Flags(evaluator, operator, id_path, workers, seed, as_json), **own)
 
@@ -145,6 +148,7 @@ def _options() -> list[Callable[[Callable[..., int]], Callable[..., int]]]:
             help=f"Call the file's fit with the first N rows, however many are scored. "
             f"Default: what the file says, else {FIT_ROWS:,}.",
         ),
+        dependency_options,
         click.option(
             "--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes. Default: one a core."
         ),
@@ -157,6 +161,48 @@ def _options() -> list[Callable[[Callable[..., int]], Callable[..., int]]]:
         ),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."),
     ]
+
+
+def dependency_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Adds `--dep` and `--dep-file`, which `dependencies_of` reads."""
+    file = click.option(
+        "--dep-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="The same from a file, one requirement a line.",
+    )
+    lines = click.option(
+        "--dep",
+        multiple=True,
+        metavar="REQUIREMENT",
+        help="A package that the evaluator needs, such as 'scikit-learn>=1.5', besides what its file names. "
+        "Repeatable. Packages run in a container.",
+    )
+    return lines(file(command))
+
+
+def dependencies_of(lines: Sequence[str], file: Path | None) -> tuple[str, ...]:
+    """What the operator has the evaluator depend on. Anything but a package by name is refused.
+
+    Raises:
+        UsageError: A line is no requirement, or the file cannot be read.
+    """
+    if not lines and file is None:
+        return ()
+    from evalcell_sandboxes.requirements import requirement, requirements
+
+    try:
+        said = tuple(map(requirement, lines))
+    except ValueError as error:
+        raise UsageError(f"--dep: {error}") from None
+    if file is None:
+        return said
+    try:
+        return (*said, *requirements(file.read_text(encoding="utf-8")))
+    except UnicodeDecodeError:
+        raise UsageError(f"--dep-file {str(file)!r} is not UTF-8 text.") from None
+    except ValueError as error:
+        raise UsageError(f"--dep-file {str(file)!r}: {error}") from None
 
 
 def _pairs(texts: Sequence[str], flag: str, example: str) -> dict[str, str]:

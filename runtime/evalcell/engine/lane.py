@@ -73,7 +73,7 @@ class Lane:
         """Answers one message."""
         match message:
             case Begin():
-                os.environ["EVALCELL_CACHE_DIR"] = message.cache_dir
+                os.environ.update(message.configuration)
             case Describe():
                 self._describe(message)
             case Open():

@@ -8,7 +8,7 @@ import time
 from evalcell.engine import protocol, spawning
 from evalcell.engine.protocol import Begin, FromLane, ToLane
 from evalcell_sandboxes import SandboxFault
-from evalcell_sandboxes.caching import cache_dir
+from evalcell_sandboxes.site import configuration
 
 _STDERR_CHARACTERS = 2_000
 
@@ -21,7 +21,7 @@ class LaneProcess:
         self._owner = os.getpid()
         self.heard = time.monotonic()
         self._frames = protocol.Frames(self.connection)
-        self.send(Begin(str(cache_dir().absolute())))
+        self.send(Begin(configuration()))
 
     @property
     def pid(self) -> int:

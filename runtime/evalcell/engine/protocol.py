@@ -21,9 +21,9 @@ NOTHING: Final = b"null"
 
 
 class Begin(Struct, frozen=True, tag=True):
-    """The first message to a lane: where slow work is kept. Not answered."""
+    """The first message to a lane: what the operator has configured about this machine. Not answered."""
 
-    cache_dir: str
+    configuration: dict[str, str]
 
 
 class Describe(Struct, frozen=True, tag=True):

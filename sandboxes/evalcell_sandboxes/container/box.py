@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from evalcell_sandboxes.container.engine import OWNER, connected, owner
 from evalcell_sandboxes.container.failure import translated
@@ -25,7 +25,7 @@ SCRATCH_BYTES = 64 * MIB
 _OWN_BYTES = 64 * MIB
 """What the supervisor and its buffers may take up beside the program."""
 _MOST_PROCESSES = 128
-_MOST_FILES = 1024
+_ULIMITS = {"core": 0, "msgqueue": 0, "nofile": 1024}
 _SCRATCH_FILES = 10_000
 _CORES = 1.0
 _CHUNK_BYTES = 256 * 1024
@@ -105,7 +105,7 @@ class Box:
                 raise
         self._write(wire.frame(self._bundle))
 
-    def __enter__(self) -> "Box":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -206,6 +206,8 @@ def create(
     With `stdin` it is gone when whoever is attached to it is. What is `logged` can be read afterwards. One that
     `builds` can be written to, and works on several files at a time.
     """
+    from docker.types import LogConfig, Ulimit
+
     api = connected().api
     held = api.create_host_config(
         auto_remove=stdin,
@@ -219,12 +221,8 @@ def create(
         memswap_limit=memory_bytes,
         nano_cpus=None if builds else int(_CORES * 1e9),
         tmpfs={"/tmp": f"rw,noexec,nosuid,nodev,size={SCRATCH_BYTES},nr_inodes={_SCRATCH_FILES},mode=1777"},  # noqa: S108
-        log_config={"Type": "json-file" if logged else "none"},
-        ulimits=[
-            {"Name": "core", "Soft": 0, "Hard": 0},
-            {"Name": "msgqueue", "Soft": 0, "Hard": 0},
-            {"Name": "nofile", "Soft": _MOST_FILES, "Hard": _MOST_FILES},
-        ],
+        log_config=LogConfig(type="json-file" if logged else "none"),
+        ulimits=[Ulimit(name=name, soft=most, hard=most) for name, most in _ULIMITS.items()],
     )
     created = api.create_container(
         image,

@@ -4,6 +4,7 @@ import contextlib
 import os
 import time
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evalcell_sandboxes.container.failure import translated
@@ -42,24 +43,26 @@ def owner() -> str:
 
 
 def _machine() -> str:
-    """This machine since it was started, and the namespace in which our process numbers mean something."""
+    """Names this machine since it was started, and the namespace in which our process numbers mean something."""
     parts = []
-    for read in (_boot, lambda: os.readlink("/proc/self/ns/pid"), lambda: os.uname().nodename):
+    for read in (_boot, _namespace, lambda: os.uname().nodename):
         with contextlib.suppress(OSError):
             parts.append(read())
     return "-".join(parts).replace(" ", "_")
 
 
+def _namespace() -> str:
+    return str(Path("/proc/self/ns/pid").readlink())
+
+
 def _boot() -> str:
-    with open("/proc/sys/kernel/random/boot_id") as file:  # noqa: PTH123 - lanes do not import pathlib for this
-        return file.read().strip()
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _started(pid: int) -> str:
     """When a process was started, in ticks: its number may be given to another. Empty when it is gone."""
     try:
-        with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123
-            return file.read().rpartition(")")[2].split()[19]
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
         return ""
 
@@ -81,6 +84,6 @@ def _is_left(container: dict[str, Any]) -> bool:
     machine, _, process = container["Labels"][OWNER].partition(" ")
     pid, _, started = process.partition(" ")
     if machine == _machine() and pid.isdigit():
-        return _started(int(pid)) != started
-    abandoned = time.time() - container["Created"] > _ABANDONED_SECONDS
-    return abandoned and container["State"] != "running"
+        return bool(_started(int(pid)) != started)
+    abandoned = time.time() - float(container["Created"]) > _ABANDONED_SECONDS
+    return abandoned and str(container["State"]) != "running"

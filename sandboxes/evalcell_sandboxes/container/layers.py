@@ -22,7 +22,7 @@ import msgspec
 from evalcell_sandboxes.caching import cache_dir, private_dir, replacing
 from evalcell_sandboxes.container import box, installing, locking
 from evalcell_sandboxes.container.bases import Base
-from evalcell_sandboxes.container.engine import OWNER, connected, owner
+from evalcell_sandboxes.container.engine import connected
 from evalcell_sandboxes.container.failure import translated
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
 from evalcell_sandboxes.sandbox import Progress
@@ -95,7 +95,7 @@ def _exists(key: str) -> bool:
 
     with translated("a layer was looked for"):
         try:
-            connected().api.inspect_image(f"{REPOSITORY}:{key}")
+            connected().images.get(f"{REPOSITORY}:{key}")
         except ImageNotFound:
             return False
     return True

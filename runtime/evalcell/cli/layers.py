@@ -1,0 +1,147 @@
+"""`evalcell layers`: the packages of evaluators, installed once and kept as layers of container images."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from evalcell.cli.options import dependencies_of, dependency_options
+from evalcell.cli.screen import Screen
+from evalcell.errors import UsageError
+from evalcell.evaluator import Evaluator
+from evalcell.running import ready
+from evalcell.settings import Operator
+from evalcell_sandboxes import SandboxUnavailable
+from evalcell_sandboxes.container import layers as kept
+from evalcell_sandboxes.container import prereqs
+from evalcell_sandboxes.container.layers import Layer
+
+_KEY_CHARACTERS = 12
+_SHOWN_PACKAGES = 4
+_DAYS = 30.0
+_DAY_SECONDS = 86_400.0
+_UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
+
+_HELP = """Look after the layers of packages that evaluators run on. A layer is built when a lock is first needed,
+shared by every evaluator with the same lock, and kept until it is removed.
+
+\b
+  evalcell layers list
+  evalcell layers build judge.py       so that the first run need not
+  evalcell layers prune --days 30
+"""
+
+
+@click.group(help=_HELP, short_help="List, build and remove layers of packages.")
+def layers() -> None:
+    """Stands for the group; every verb is below it."""
+
+
+@layers.command(name="list", short_help="Say which layers there are.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON list instead of text.")
+def list_(as_json: bool) -> int:  # noqa: FBT001 - a flag
+    """Say which layers there are: size, age, last use, who uses them and what is in them; the one used last first."""
+    found = _found()
+    if as_json:
+        click.echo(msgspec.json.encode(found))
+    elif found:
+        _show(found)
+    else:
+        click.echo("There are no layers yet. One is built when an evaluator with dependencies is first run.")
+    return 0
+
+
+@layers.command(short_help="Build the layer of an evaluator without running it.")
+@click.argument("evaluator", type=click.Path(path_type=Path))
+@dependency_options
+def build(evaluator: Path, dep: Sequence[str], dep_file: Path | None) -> int:
+    """Build the layer that EVALUATOR needs, so that its first run starts at once and needs no network."""
+    operator = Operator(dependencies=dependencies_of(dep, dep_file))
+    with Screen(quiet=False) as screen:
+        source = Evaluator.from_file(evaluator)
+        with ready(source, operator, started_ns=time.time_ns(), progress=screen.progress) as prepared:
+            lock = prepared.planned.plan.program.lock
+        screen.stop()
+    if not lock:
+        click.echo(f"{evaluator} depends on no packages, so it needs no layer.")
+        return 0
+    used = next(layer for layer in kept.found() if evaluator.name in layer.evaluators)
+    click.echo(f"{_key(used)}  {_size(used)}  {', '.join(used.packages)}")
+    return 0
+
+
+@layers.command(short_help="Remove layers.")
+@click.argument("keys", nargs=-1, required=True, metavar="LAYER...")
+def rm(keys: Sequence[str]) -> int:
+    """Remove layers, each named by the beginning of its key as `layers list` shows it."""
+    found = _found()
+    _remove([_chosen(key, found) for key in keys])
+    return 0
+
+
+@layers.command(short_help="Remove layers that were not used for long.")
+@click.option("--days", type=click.FloatRange(min=0), default=_DAYS, show_default=True, help="For how long.")
+def prune(days: float) -> int:
+    """Remove the layers that nobody has used for so many days; with --days 0, all of them. One in use is kept."""
+    _found()
+    _remove(kept.unused(days))
+    return 0
+
+
+def _found() -> list[Layer]:
+    if reason := prereqs.unavailable_reason():
+        raise SandboxUnavailable("container", reason)
+    return kept.found()
+
+
+def _chosen(key: str, found: list[Layer]) -> Layer:
+    matching = [layer for layer in found if layer.key.startswith(key)]
+    if len(matching) == 1:
+        return matching[0]
+    what = "is the beginning of several keys" if matching else "names no layer"
+    raise UsageError(f"{key!r} {what}. See: evalcell layers list")
+
+
+def _remove(chosen: list[Layer]) -> None:
+    freed = 0
+    for layer in chosen:
+        try:
+            kept.remove(layer)
+        except SandboxUnavailable as error:
+            click.echo(f"kept     {_key(layer)}: {error.reason}", err=True)
+            continue
+        freed += layer.size_bytes
+        click.echo(f"removed  {_key(layer)}  {_size(layer)}")
+    click.echo(f"{freed / 1e6:,.0f} MB freed.")
+
+
+def _show(found: list[Layer]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for heading in ("layer", "size", "age", "last used", "evaluators", "packages"):
+        table.add_column(heading, overflow="fold", justify="right" if heading in ("size", "age") else "left")
+    for layer in found:
+        used = "never" if layer.used is None else f"{_ago(layer.used)} ago"
+        shown = ", ".join(layer.packages[:_SHOWN_PACKAGES])
+        more = f" and {len(layer.packages) - _SHOWN_PACKAGES} more" if len(layer.packages) > _SHOWN_PACKAGES else ""
+        table.add_row(_key(layer), _size(layer), _ago(layer.built), used, ", ".join(layer.evaluators), f"{shown}{more}")
+    Console(highlight=False, markup=False).print(table)
+    click.echo(f"{sum(layer.size_bytes for layer in found) / 1e6:,.0f} MB in all.")
+
+
+def _key(layer: Layer) -> str:
+    return layer.key[:_KEY_CHARACTERS]
+
+
+def _size(layer: Layer) -> str:
+    return f"{layer.size_bytes / 1e6:,.0f} MB"
+
+
+def _ago(when: float) -> str:
+    seconds = max(0.0, time.time() - when)
+    size, unit = next(((size, unit) for size, unit in _UNITS if seconds >= size), _UNITS[-1])
+    return f"{seconds // size:.0f} {unit}"

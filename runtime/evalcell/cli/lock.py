@@ -1,0 +1,59 @@
+"""`evalcell lock`: writes down which exact packages an evaluator runs with."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from evalcell.cli.options import dependencies_of, dependency_options
+from evalcell.cli.screen import Screen
+from evalcell.errors import UsageError
+from evalcell.evaluator import Evaluator, Understood, lock_path
+from evalcell.locking import locked
+from evalcell.running import parsed
+from evalcell.settings import Operator
+from evalcell_sandboxes import Progress, SandboxUnavailable, sandbox
+from evalcell_sandboxes.container import locking
+
+_HELP = """Resolve the dependencies of EVALUATOR to exact versions with hashes, and write them beside it: judge.lock for
+judge.py. Runs use that lock as it is, so that they can be repeated exactly; when the dependencies change, they say that
+it is stale. Only wheels are used. The lock holds no address, and pip can read it.
+
+\b
+  evalcell lock judge.py
+  evalcell lock judge.py --dep 'numpy<2'
+"""
+
+
+@click.command(help=_HELP, short_help="Write down the exact packages that an evaluator runs with.")
+@click.argument("evaluator", type=click.Path(path_type=Path))
+@dependency_options
+def lock(evaluator: Path, dep: Sequence[str], dep_file: Path | None) -> int:
+    """Writes the lock."""
+    operator = Operator(dependencies=dependencies_of(dep, dep_file))
+    target = lock_path(evaluator)
+    with Screen(quiet=False) as screen:
+        source = Evaluator.from_file(evaluator)
+        with parsed(source, operator, progress=screen.progress, meanwhile=screen.get_ready) as (understood, _):
+            text = _made(understood, operator, screen.progress)
+        screen.stop()
+    target.write_text(text, encoding="utf-8")
+    packages = locking.packages(text)
+    click.echo(f"{target}: {len(packages)} packages")
+    for package in packages:
+        click.echo(f"  {package}")
+    return 0
+
+
+def _made(understood: Understood, operator: Operator, progress: Progress) -> str:
+    dependencies = tuple(dict.fromkeys((*understood.manifest.dependencies, *operator.dependencies)))
+    if not dependencies:
+        raise UsageError(
+            f"{understood.evaluator.filename} depends on no packages, so there is nothing to lock. "
+            "Name them in its metadata block, or with --dep."
+        )
+    wall = sandbox("container")
+    if reason := wall.unavailable_reason():
+        raise SandboxUnavailable("container", reason)
+    wall.prepare(None, progress)
+    return locked(dependencies, wall, progress, anew=True)
