@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak lint format bench guest lock wheel clean
+.PHONY: help demo test soak lint format bench engine guest lock wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -40,6 +40,9 @@ format: .venv/installed ## Format the code and apply safe fixes
 
 bench: .venv/installed ## Measure rows/s, start-up and memory against baselines (eight minutes)
 	$(BIN)/python -m benchmarks
+
+engine: ## Find a container engine to test against, or start one of our own; print its address
+	@tools/test-engine start
 
 guest: .venv/installed ## Build and compile the guest image if its sources changed
 	$(BIN)/python -c 'from evalcell_sandboxes import sandbox; sandbox("wasm").prepare(None, lambda step, fraction=None: print(step))'
