@@ -177,21 +177,24 @@ def _lay_out_zones(root: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copies content, without the path under which Python was installed here.
-
-    In text that path becomes /usr/local. Native code holds it too, in strings that cannot become shorter: there it is
-    filled up with slashes, which mean nothing. A prefix that is shorter, as /usr, is nobody's secret and stays.
-    """
-    content = source.read_bytes()
-    new = b"/" + os.fsencode(_PREFIX)
-    if content.startswith(b"\x7fELF"):
-        new = new.ljust(len(sys.base_prefix), b"/")
-        replace = len(new) == len(os.fsencode(sys.base_prefix))
-    else:
-        replace = source.name.startswith("_sysconfigdata")
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(_installed_at().sub(new, content) if replace else content)
+    target.write_bytes(_re_rooted(source.name, source.read_bytes()))
     target.chmod(source.stat().st_mode & 0o777)
+
+
+def _re_rooted(name: str, content: bytes) -> bytes:
+    """The content without the path under which Python is installed here, which may say whose host this is.
+
+    Python's record of its build gets the new path. Native code needs neither, since libraries lie where the loader
+    looks unasked and Python searches from its executable; but its strings must keep their length. And a linker lets
+    a string end in another: in ".../versions/3.11.7" lies "3.11.7". So there the last part stays, behind slashes.
+    """
+    here, there = os.fsencode(sys.base_prefix), b"/" + os.fsencode(_PREFIX)
+    if here == there:
+        return content
+    if content.startswith(b"\x7fELF"):
+        return _installed_at().sub((b"/" + os.path.basename(here)).rjust(len(here), b"/"), content)  # noqa: PTH119 - bytes
+    return _installed_at().sub(there, content) if name.startswith("_sysconfigdata") else content
 
 
 @functools.cache
