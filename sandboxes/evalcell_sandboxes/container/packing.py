@@ -190,7 +190,7 @@ def _re_rooted(name: str, content: bytes) -> bytes:
     a string end in another: in ".../versions/3.11.7" lies "3.11.7". So there the last part stays, behind slashes.
     """
     here, there = os.fsencode(sys.base_prefix), b"/" + os.fsencode(_PREFIX)
-    if here == there:
+    if here in {b"/usr", there}:  # which say nothing; and much else lies beneath /usr, and stays there
         return content
     if content.startswith(b"\x7fELF"):
         return _installed_at().sub((b"/" + os.path.basename(here)).rjust(len(here), b"/"), content)  # noqa: PTH119 - bytes
