@@ -22,17 +22,22 @@ def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[docker.DockerClient]:
-    """An engine's client. One that had to be started is stopped again; its images stay for the next time."""
+def address() -> Iterator[str]:
+    """Where an engine answers. One that had to be started is stopped again; its images stay for the next time."""
     found = ask("status").returncode == 0
     started = ask("start")
     if started.returncode != 0:
         # CI promises an engine: tests that it skips would prove nothing.
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(started.stderr.strip())
-    with closing(docker.DockerClient(base_url=started.stdout.strip(), timeout=120)) as client:
-        yield client
+    yield started.stdout.strip()
     if not found:
         ask("stop")
+
+
+@pytest.fixture(scope="session")
+def engine(address) -> Iterator[docker.DockerClient]:
+    with closing(docker.DockerClient(base_url=address, timeout=120)) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")
