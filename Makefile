@@ -55,4 +55,5 @@ wheel: .venv/installed ## Build the wheel, guest image inside, into dist/
 	$(BIN)/python -m build --wheel --no-isolation
 
 clean: ## Remove what the other commands made here (not the user's cache)
-	rm -rf .venv dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	tools/test-engine stop --purge
+	rm -rf .engine .venv dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -56,22 +56,17 @@ NUMBERS = {  # on x86_64, on aarch64
     "umount2": (166, 39),
     "unshare": (272, 97),
     "userfaultfd": (323, 282),
-    **{
-        name: (number, number)
-        for name, number in {
-            "io_uring_setup": 425,
-            "io_uring_enter": 426,
-            "io_uring_register": 427,
-            "open_tree": 428,
-            "move_mount": 429,
-            "fsopen": 430,
-            "fsmount": 432,
-            "clone3": 435,
-            "pidfd_getfd": 438,
-            "process_madvise": 440,
-            "mount_setattr": 442,
-        }.items()
-    },
+    "io_uring_setup": (425, 425),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsmount": (432, 432),
+    "clone3": (435, 435),
+    "pidfd_getfd": (438, 438),
+    "process_madvise": (440, 440),
+    "mount_setattr": (442, 442),
 }
 
 
