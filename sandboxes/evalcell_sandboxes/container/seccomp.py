@@ -165,7 +165,11 @@ def _processes() -> list[_Rule]:
 
 
 def _leaving_nothing() -> list[_Rule]:
-    """Memory that a module shares with all rows, if it makes it before they fork from it, would carry data across."""
+    """Memory that a module shares with all rows, if it makes it before they fork from it, would carry data across.
+
+    This stops what happens by accident. It does not stop a module that maps /dev/zero or a file that it has removed,
+    or keeps a pipe: to the filter these look like any file.
+    """
     return [
         _Rule("Memory that is a file's", ["mmap"], [_without(3, _MAP_ANONYMOUS)]),
         _Rule("Memory that is not shared", ["mmap"], [_without(3, _MAP_SHARED)]),
