@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak lint format bench guest lock wheel clean
+.PHONY: help demo test soak lint format bench engine guest lock wheel clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -41,6 +41,9 @@ format: .venv/installed ## Format the code and apply safe fixes
 bench: .venv/installed ## Measure rows/s, start-up and memory against baselines (eight minutes)
 	$(BIN)/python -m benchmarks
 
+engine: ## Find a container engine to test against, or start one of our own; print its address
+	@tools/test-engine start
+
 guest: .venv/installed ## Build and compile the guest image if its sources changed
 	$(BIN)/python -c 'from evalcell_sandboxes import sandbox; sandbox("wasm").prepare(None, lambda step, fraction=None: print(step))'
 
@@ -52,4 +55,5 @@ wheel: .venv/installed ## Build the wheel, guest image inside, into dist/
 	$(BIN)/python -m build --wheel --no-isolation
 
 clean: ## Remove what the other commands made here (not the user's cache)
-	rm -rf .venv dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	tools/test-engine stop --purge
+	rm -rf .engine .venv dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,195 @@
+"""Which system calls an evaluator may make: our own seccomp profile, for a process without capabilities.
+
+It starts from what engines allow by default, and takes away what no evaluator needs and an attack does: looking into
+other processes, kernel features with a history of holes, and whatever would let one row leave something to the next
+or slow down the supervisor, which has the same user. What is not named is refused.
+
+Conditions compare all 64 bits of an argument, but the kernel reads many as 32 bits. "Everything but 4" would let
+`4 + 2**32` through, which the kernel takes for 4. So conditions only ever name what is allowed.
+
+Not in reach of a filter that sees numbers and no memory: file systems, addresses, what was opened before a fork.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from evalcell_sandboxes.errors import SandboxUnavailable
+
+_ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64", "arm64": "SCMP_ARCH_AARCH64"}
+"""The machine's own, alone. With 32-bit calls allowed too, their numbers would need rules of their own."""
+
+_ENOSYS = 38
+
+_CLONE_FLAGS_REFUSED = (
+    0x0002_0000  # NEWNS
+    | 0x0200_0000  # NEWCGROUP
+    | 0x0400_0000  # NEWUTS
+    | 0x0800_0000  # NEWIPC
+    | 0x1000_0000  # NEWUSER, in which a process has every capability and reaches kernel code that it must not
+    | 0x2000_0000  # NEWPID
+    | 0x4000_0000  # NEWNET
+    | 0x0000_8000  # PARENT: a row could give the supervisor children that it did not start
+    | 0x0000_2000  # PTRACE
+)
+_MAP_SHARED = 0x01
+_MAP_ANONYMOUS = 0x20
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+_NETLINK_ROUTE = 0
+_PRIO_PROCESS = 0
+_IOPRIO_WHO_PROCESS = 1
+_PR_SET_DUMPABLE = 4
+
+# fmt: off
+_PRCTL = {
+    "SET_PDEATHSIG": 1, "GET_PDEATHSIG": 2, "GET_DUMPABLE": 3, "GET_UNALIGN": 5, "GET_KEEPCAPS": 7,
+    "GET_FPEMU": 9, "GET_FPEXC": 11, "GET_TIMING": 13, "SET_NAME": 15, "GET_NAME": 16, "GET_ENDIAN": 19,
+    "GET_SECCOMP": 21, "SET_SECCOMP": 22, "CAPBSET_READ": 23, "GET_TSC": 25, "GET_SECUREBITS": 27,
+    "SET_TIMERSLACK": 29, "GET_TIMERSLACK": 30, "MCE_KILL_GET": 34, "GET_CHILD_SUBREAPER": 37,
+    "SET_NO_NEW_PRIVS": 38, "GET_NO_NEW_PRIVS": 39, "GET_TID_ADDRESS": 40,
+    "SET_THP_DISABLE": 41, "GET_THP_DISABLE": 42, "SVE_SET_VL": 50, "SVE_GET_VL": 51,
+    "GET_SPECULATION_CTRL": 52, "SET_SPECULATION_CTRL": 53, "PAC_RESET_KEYS": 54,
+    "SET_TAGGED_ADDR_CTRL": 55, "GET_TAGGED_ADDR_CTRL": 56, "PAC_SET_ENABLED_KEYS": 60, "PAC_GET_ENABLED_KEYS": 61,
+    "SME_SET_VL": 63, "SME_GET_VL": 64, "SET_MDWE": 65, "GET_MDWE": 66,
+    "GET_AUXV": 0x41555856, "SET_VMA": 0x53564D41,
+}
+# fmt: on
+"""What a process may ask and set about itself. Missing: SET_PTRACER, SET_MM, SET_CHILD_SUBREAPER, SCHED_CORE."""
+
+_ALLOWED = {
+    "Files and directories, as far as the mounts allow": """
+        access cachestat chdir chmod chown close close_range copy_file_range creat dup dup2 dup3 faccessat faccessat2
+        fadvise64 fallocate fchdir fchmod fchmodat fchmodat2 fchown fchownat fcntl fdatasync fgetxattr flistxattr flock
+        fremovexattr fsetxattr fstat fstatfs fsync ftruncate futimesat getcwd getdents getdents64 getxattr getxattrat
+        ioctl lchown lgetxattr link linkat listxattr listxattrat llistxattr lremovexattr lseek lsetxattr lstat mkdir
+        mkdirat mknod mknodat newfstatat open openat openat2 pread64 preadv preadv2 pwrite64 pwritev pwritev2 read
+        readahead readlink readlinkat readv removexattr removexattrat rename renameat renameat2 rmdir sendfile setxattr
+        setxattrat splice stat statfs statx symlink symlinkat sync_file_range tee truncate umask unlink unlinkat
+        utime utimensat utimes vmsplice write writev""",
+    "Memory of its own; not memfd_create, whose memory outlives a fork and can be executed": """
+        brk madvise map_shadow_stack membarrier mincore mlock mlock2 mlockall mprotect mremap mseal msync munlock
+        munlockall munmap pkey_alloc pkey_free pkey_mprotect""",
+    "Processes and threads: starting, ending, waiting, signals to those of the same container": """
+        execve execveat exit exit_group fork futex futex_requeue futex_wait futex_waitv futex_wake get_robust_list
+        getcpu getpgid getpgrp getpid getppid getpriority getrlimit getrusage getsid gettid ioprio_get kill pause
+        pidfd_open pidfd_send_signal restart_syscall rseq rt_sigaction rt_sigpending rt_sigprocmask rt_sigqueueinfo
+        rt_sigreturn rt_sigsuspend rt_sigtimedwait rt_tgsigqueueinfo sched_get_priority_max sched_get_priority_min
+        sched_getaffinity sched_getattr sched_getparam sched_getscheduler sched_rr_get_interval sched_yield
+        set_robust_list set_tid_address setpgid setrlimit setsid sigaltstack tgkill times tkill vfork wait4 waitid""",
+    "Who it is; nothing here gains what it does not have": """
+        capget capset getegid geteuid getgid getgroups getresgid getresuid getuid setfsgid setfsuid setgid setgroups
+        setregid setresgid setresuid setreuid setuid""",
+    "Walls that a process puts around itself": """
+        landlock_add_rule landlock_create_ruleset landlock_restrict_self seccomp""",
+    "Time, read only, and timers": """
+        alarm clock_getres clock_gettime clock_nanosleep getitimer gettimeofday nanosleep setitimer time timer_create
+        timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime""",
+    "Pipes, and waiting for several things": """
+        epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 inotify_add_watch
+        inotify_init inotify_init1 inotify_rm_watch pipe pipe2 poll ppoll pselect6 select signalfd signalfd4""",
+    "Sockets, once `socket` has let one be made": """
+        accept accept4 bind connect getpeername getsockname getsockopt listen recvfrom recvmmsg recvmsg sendmmsg sendmsg
+        sendto setsockopt shutdown""",
+    "The machine": "getrandom sysinfo uname",
+}
+
+
+class _Condition(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """What one argument of a call must be."""
+
+    index: int
+    value: int
+    op: Literal["SCMP_CMP_EQ", "SCMP_CMP_MASKED_EQ"]
+    value_two: int = 0
+
+
+class _Rule(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """Calls that are allowed if all conditions hold. One of several rules for a call is enough."""
+
+    comment: str
+    names: list[str]
+    args: list[_Condition] = []
+    action: str = msgspec.field(default_factory=lambda: "SCMP_ACT_ALLOW")  # not a default, which would be left out
+    errno_ret: int | None = None
+
+
+class _Profile(msgspec.Struct, frozen=True, rename="camel"):
+    default_action: str
+    architectures: list[str]
+    syscalls: list[_Rule]
+
+
+def profile(machine: str) -> str:
+    """The profile for a machine, named as `uname -m` does: JSON for the engine's `security_opt` "seccomp=...".
+
+    Raises:
+        SandboxUnavailable: There is none for this machine.
+    """
+    if machine not in _ARCHITECTURES:
+        raise SandboxUnavailable(
+            "container",
+            f"there is no list of allowed system calls for the machine {machine!r}. "
+            f"Use an engine on one of {', '.join(sorted(_ARCHITECTURES))}.",
+        )
+    rules = [*_unconditional(machine), *_processes(), *_leaving_nothing(), *_sockets()]
+    return msgspec.json.encode(_Profile("SCMP_ACT_ERRNO", [_ARCHITECTURES[machine]], rules)).decode()
+
+
+def _unconditional(machine: str) -> list[_Rule]:
+    rules = [_Rule(comment, names.split()) for comment, names in _ALLOWED.items()]
+    if machine == "x86_64":
+        rules.append(_Rule("Thread-local storage on this machine", ["arch_prctl"]))
+    return rules
+
+
+def _processes() -> list[_Rule]:
+    """Calls that could reach another process, or make one that nobody watches."""
+    own = [_is(0, 0)]
+    setters = ["prlimit64", "sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"]
+    return [
+        _Rule("Processes and threads without namespaces", ["clone"], [_without(0, _CLONE_FLAGS_REFUSED)]),
+        _Rule(
+            "Its flags lie in memory, where a filter cannot look; told that it is missing, libc uses clone",
+            ["clone3"],
+            action="SCMP_ACT_ERRNO",
+            errno_ret=_ENOSYS,
+        ),
+        _Rule("Limits and scheduling of itself; of others it could throttle the supervisor", setters, own),
+        _Rule("The same", ["setpriority"], [_is(0, _PRIO_PROCESS), _is(1, 0)]),
+        _Rule("The same", ["ioprio_set"], [_is(0, _IOPRIO_WHO_PROCESS), _is(1, 0)]),
+        _Rule("Nobody looks into a process that said so", ["prctl"], [_is(0, _PR_SET_DUMPABLE), _is(1, 0)]),
+        *(_Rule(f"PR_{name}", ["prctl"], [_is(0, number)]) for name, number in _PRCTL.items()),
+        _Rule("The usual personality", ["personality"], [_is(0, 0)]),
+        _Rule("Asking for it", ["personality"], [_is(0, 0xFFFF_FFFF)]),
+    ]
+
+
+def _leaving_nothing() -> list[_Rule]:
+    """Memory that a module shares with all rows, if it makes it before they fork from it, would carry data across.
+
+    This stops what happens by accident. It does not stop a module that maps /dev/zero or a file that it has removed,
+    or keeps a pipe: to the filter these look like any file.
+    """
+    return [
+        _Rule("Memory that is a file's", ["mmap"], [_without(3, _MAP_ANONYMOUS)]),
+        _Rule("Memory that is not shared", ["mmap"], [_without(3, _MAP_SHARED)]),
+    ]
+
+
+def _sockets() -> list[_Rule]:
+    """There is no network; these are for loopback, and for libraries that give up without."""
+    families = (("AF_UNIX", _AF_UNIX), ("AF_INET", _AF_INET), ("AF_INET6", _AF_INET6))
+    return [
+        *(_Rule(name, ["socket"], [_is(0, family)]) for name, family in families),
+        _Rule("Asking for interfaces", ["socket"], [_is(0, _AF_NETLINK), _is(2, _NETLINK_ROUTE)]),
+        _Rule("Pairs within the process", ["socketpair"], [_is(0, _AF_UNIX)]),
+    ]
+
+
+def _is(index: int, value: int) -> _Condition:
+    return _Condition(index, value, "SCMP_CMP_EQ")
+
+
+def _without(index: int, bits: int) -> _Condition:
+    """Of these bits none is set."""
+    return _Condition(index, bits, "SCMP_CMP_MASKED_EQ", 0)

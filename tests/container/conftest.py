@@ -1,0 +1,99 @@
+"""A real engine, and a Python to run in it that came from no registry."""
+
+import os
+import platform
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from evalcell_sandboxes import silent
+from evalcell_sandboxes.container import packing, seccomp
+
+TEST_ENGINE = Path(__file__).parent.parent.parent / "tools" / "test-engine"
+
+
+def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(TEST_ENGINE), *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="session")
+def address() -> Iterator[str]:
+    """Where an engine answers. One that had to be started is stopped again; its images stay for the next time."""
+    found = ask("status").returncode == 0
+    started = ask("start")
+    if started.returncode != 0:
+        # CI promises an engine: tests that it skips would prove nothing.
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(started.stderr.strip())
+    yield started.stdout.strip()
+    if not found:
+        ask("stop")
+
+
+@pytest.fixture(scope="session")
+def engine(address) -> Iterator[docker.DockerClient]:
+    with closing(docker.DockerClient(base_url=address, timeout=120)) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def archive(tmp_path_factory) -> tuple[Path, packing.Packed]:
+    """This host's Python, packed."""
+    target = tmp_path_factory.mktemp("packed") / "base.tar"
+    return target, packing.pack(target, silent)
+
+
+@pytest.fixture(scope="session")
+def base(engine, archive) -> str:
+    """The name of the image that holds it."""
+    path, packed = archive
+    engine.api.import_image_from_file(str(path), repository="evalcell-test-base", tag=packed.digest[:16])
+    return f"evalcell-test-base:{packed.digest[:16]}"
+
+
+@pytest.fixture(scope="session")
+def contained(engine, base) -> Callable[..., Any]:
+    """Makes a container as evaluators get it: no network, no capabilities, nothing to write to but a small /tmp."""
+
+    def contained(code: str, *, allowed: str | None = None, image: str = base, **options: Any) -> Any:
+        filtered = [f"seccomp={allowed}"] if allowed else []  # else the engine's own profile
+        settings = {
+            "user": f"{packing.USER_ID}:{packing.USER_ID}",
+            "cap_drop": ["ALL"],
+            "security_opt": ["no-new-privileges", *filtered],
+            "network_mode": "none",
+            "ipc_mode": "none",
+            "read_only": True,
+            "tmpfs": {"/tmp": "size=64m,noexec,nosuid,nodev,mode=1777"},
+            "pids_limit": 256,
+            "mem_limit": "1g",
+        }
+        return engine.containers.create(image, ["python3", "-c", code], **{**settings, **options})
+
+    return contained
+
+
+@pytest.fixture(scope="session")
+def run(contained) -> Callable[..., str]:
+    """Runs code in such a container and gives what it printed; a code that fails fails the test with its traceback."""
+
+    def run(code: str, **options: Any) -> str:
+        container = contained(code, **options)
+        try:
+            container.start()
+            status = container.wait(timeout=90)["StatusCode"]
+            assert status == 0, container.logs().decode()
+            return container.logs(stdout=True, stderr=False).decode()
+        finally:
+            container.remove(force=True)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def ours() -> str:
+    return seccomp.profile(platform.machine())
