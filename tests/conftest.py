@@ -16,8 +16,8 @@ from evalcell import datasets, records
 from evalcell.evaluator import Evaluator
 from evalcell.running import Ready, ready
 from evalcell.settings import Operator
+from evalcell_sandboxes import Sandbox, silent
 from evalcell_sandboxes import sandbox as make_sandbox
-from evalcell_sandboxes import silent
 
 ROOT = Path(__file__).parent.parent
 
@@ -38,6 +38,44 @@ def repeats(request: pytest.FixtureRequest) -> Callable[[int, int], range]:
 def prepared_wasm() -> None:
     """Builds and compiles the guest before the first test, so that no test's time-out has to allow for it."""
     make_sandbox("wasm").prepare(None, silent)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def engine_address() -> Iterator[str | None]:
+    """Where a container engine answers, also for every process that a test starts; None where there is none.
+
+    One that had to be started is stopped again; its images stay for the next time. CI promises an engine: tests that
+    it skips would prove nothing.
+    """
+    found = run_test_engine("status").returncode == 0
+    started = run_test_engine("start")
+    if started.returncode != 0:
+        if os.environ.get("CI") == "true":
+            pytest.fail(started.stderr.strip())
+        yield None
+        return
+    before = os.environ.get("DOCKER_HOST")
+    os.environ["DOCKER_HOST"] = started.stdout.strip()
+    yield os.environ["DOCKER_HOST"]
+    if before is None:
+        del os.environ["DOCKER_HOST"]
+    if not found:
+        run_test_engine("stop")
+
+
+def run_test_engine(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The project's own script that finds or starts an engine."""
+    return subprocess.run([ROOT / "tools" / "test-engine", *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="session")
+def container_wall(engine_address: str | None) -> Sandbox:
+    """The real thing, with its base image at hand."""
+    wall = make_sandbox("container")
+    if engine_address is None or (reason := wall.unavailable_reason()):
+        pytest.skip(f"container: {reason if engine_address else 'there is no engine here, and none can be started'}")
+    wall.prepare(None, silent)
+    return wall
 
 
 @pytest.fixture

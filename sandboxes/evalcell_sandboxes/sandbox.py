@@ -109,6 +109,10 @@ class Sandbox(ABC):
             SandboxUnavailable: Something is missing; the message says what, and how to get it.
         """
 
+    def clear_away(self) -> None:
+        """Removes what sessions have left behind whose processes were killed. Does what it can, and never fails."""
+        return
+
     def warm_up(self) -> None:
         """Imports what every program needs into this process, ahead of the first."""
         return

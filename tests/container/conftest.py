@@ -1,6 +1,5 @@
 """A real engine, and a Python to run in it that came from no registry."""
 
-import os
 import platform
 import subprocess
 from collections.abc import Callable, Iterator
@@ -22,16 +21,10 @@ def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="session")
-def address() -> Iterator[str]:
-    """Where an engine answers. One that had to be started is stopped again; its images stay for the next time."""
-    found = ask("status").returncode == 0
-    started = ask("start")
-    if started.returncode != 0:
-        # CI promises an engine: tests that it skips would prove nothing.
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(started.stderr.strip())
-    yield started.stdout.strip()
-    if not found:
-        ask("stop")
+def address(engine_address) -> str:
+    if engine_address is None:
+        pytest.skip("there is no engine here, and none can be started")
+    return engine_address
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
-"""How code behind the WebAssembly wall makes up answers: it shares an interpreter with what writes them.
+"""How code behind a wall makes up answers: it shares an interpreter with what writes them.
 
-The guest answers rows in a piece of memory that any module can import, and any frame's locals can be written to.
+The WebAssembly guest answers rows in a piece of memory that any module can import, and any frame's locals can be written to.
 """
 
 import sys
@@ -36,4 +36,17 @@ def say(report, done=1):
 def silence():
     """Has the guest say nothing of its own from here on."""
     lead(words=[0] * 4, contents=bytearray(answers.SIZE))
+'''
+
+SAY_IN_A_CONTAINER = '''
+import os, stat, struct
+
+def say(report, done=1):
+    """Answers as if a row were done, wherever somebody may listen."""
+    text = report.encode("utf-8", "surrogatepass") if isinstance(report, str) else report
+    for descriptor in range(3, 256):
+        try:
+            if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                os.write(descriptor, struct.pack("!BddQIII", 0, 0.0, 0.0, 0, len(text), 0, 0) + text)
+        except OSError: pass
 '''

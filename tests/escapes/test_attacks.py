@@ -16,6 +16,7 @@ import pytest
 from canaries import Canaries, canaries_in, has_ipv6
 from catalogue import ATTACKS, LOOKS, Attack, right_value
 from catalogue.attack import returned_true
+from catalogue.container import in_container, shows
 from unsandboxed import run_unsandboxed
 
 from evalcell_sandboxes import (
@@ -41,10 +42,7 @@ CLOCK_START_NS = 1_700_000_000 * 10**9
 
 @pytest.fixture(params=names())
 def wall(request) -> Sandbox:
-    made = sandbox(request.param)
-    if reason := made.unavailable_reason():
-        pytest.skip(f"{request.param}: {reason}")
-    return made
+    return request.getfixturevalue("container_wall") if request.param == "container" else sandbox(request.param)
 
 
 @pytest.fixture
@@ -141,9 +139,11 @@ def needs_what_is_here(attack: Attack) -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
 def test_no_attack_gets_through(wall, attack, canaries, nonces):
-    ran = run_behind(wall, attack, rows_of(nonces, canaries))
-    assert_kind(ran.attack, attack)
-    assert_value(ran.attack, attack)
+    expected = in_container(attack) if wall.name == "container" else attack
+    ran = run_behind(wall, expected, rows_of(nonces, canaries))
+    assert_kind(ran.attack, expected)
+    if wall.name != "container" or not shows(attack):
+        assert_value(ran.attack, expected)
     assert ran.seconds < limits_of(attack).wall_seconds + GRACE_SECONDS
     assert_silent(canaries, ran.attack)
     assert_nothing_of_ours(ran.attack)

@@ -51,6 +51,8 @@ _WINDOW = 8
 _MOST_HELD_BYTES = 32 * 1024**2
 _MOST_RETRIES = 2
 _LANE_START_SECONDS = 0.3
+_SPARE_SECONDS = 2.0
+"""How long a run must have lasted before it is worth having a lane ready for when one is lost."""
 _LISTEN_SECONDS = 0.2
 """How long to wait for lanes before looking up: at the silent ones, and whether the run was cancelled."""
 _POLL_SECONDS = 0.05
@@ -178,19 +180,26 @@ class Engine(AbstractContextManager["Engine"]):
 
     def _hand_out(self) -> None:
         """Gives waiting spans to lanes that have room, starting lanes while there is more work than lanes."""
-        for lane in sorted(self._pool.lanes, key=lambda lane: len(lane.spans)):
+        for lane in sorted(self._pool.working, key=lambda lane: len(lane.spans)):
             while lane.ready and self._waiting and len(lane.spans) < _AHEAD and self._may_take(lane):
                 span = self._waiting.popleft()
                 lane.spans.append(span)
                 if len(lane.spans) == 1:
                     lane.sent_at = time.monotonic()
                 lane.process.send(Work(span.rows()))  # to a dead lane too: what it said before is still to be heard
-        if self._waiting and len(self._pool.lanes) < self._pool.most and self._worth_another_lane():
+        if self._waiting and len(self._pool.working) < self._pool.most and self._worth_another_lane():
             self._pool.add()
+        elif self._waiting and time.monotonic() - self._rows_started > _SPARE_SECONDS:
+            self._pool.keep_spare()
 
     def _worth_another_lane(self) -> bool:
-        """One lane starts at a time, and a second one only when the run has lasted as long as its start would take."""
-        lanes = self._pool.lanes
+        """One lane starts at a time, and a second one only when the run has lasted as long as its start would take.
+
+        Where that is long, all start at once: what is left to do would be done by then.
+        """
+        lanes = self._pool.working
+        if self._pool.starts_together:
+            return True
         starting = any(not lane.ready for lane in lanes)
         return not starting and (not lanes or time.monotonic() - self._rows_started > _LANE_START_SECONDS)
 

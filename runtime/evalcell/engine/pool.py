@@ -16,7 +16,7 @@ from evalcell.engine.process import LaneProcess
 from evalcell.engine.protocol import Fit, Fitted, FromLane, More, Open, Opened, RowsToFit, ToLane
 from evalcell.errors import EvaluatorError, malformed
 from evalcell.plan import Plan
-from evalcell_sandboxes import Returned, SandboxFault
+from evalcell_sandboxes import Returned, SandboxFault, sandbox
 
 if TYPE_CHECKING:
     from evalcell.fitting import FirstRows
@@ -41,6 +41,8 @@ class PooledLane:
         self.fitting = False
         self.aggregating = False
         self.fault: str | None = None
+        self.spare = False
+        """Whether it only waits to take the place of one that is lost."""
 
     @property
     def busy(self) -> bool:
@@ -66,15 +68,28 @@ class Pool:
         self._fit_rows: FirstRows | None = None
         self._strict = False
         self._failed_starts = 0
+        self._slow_to_open = self._keeps_spare = False
+
+    @property
+    def working(self) -> list[PooledLane]:
+        """Those that rows are given to, once they are ready."""
+        return [lane for lane in self.lanes if not lane.spare]
 
     def close(self) -> None:
-        """Kills them all."""
+        """Kills them all, and clears away what they leave."""
         for lane in self.lanes:
             lane.process.kill()
         self.lanes.clear()
         self._selector.close()
+        if self._plan is not None:
+            sandbox(self._plan.sandbox).clear_away()
 
     # -- starting -------------------------------------------------------------------------------------------------
+    @property
+    def starts_together(self) -> bool:
+        """Whether lanes had better start at the same time: one after the other, they would take too long."""
+        return self._slow_to_open
+
     def start(self) -> PooledLane:
         """Starts a lane, with nothing loaded in it."""
         lane = PooledLane(LaneProcess())
@@ -85,12 +100,20 @@ class Pool:
     def open(self, plan: Plan, fit_rows: "FirstRows | None", *, strict: bool) -> None:
         """Has the lane that there is load the plan's program, as all later ones will."""
         self._plan, self._fit_rows, self._strict = plan, fit_rows, strict
+        self._slow_to_open = self._keeps_spare = sandbox(plan.sandbox).slow_to_open
         self.lanes[0].process.send(Open(plan))
 
     def add(self) -> None:
         """Starts a further lane, to be made ready."""
         assert self._plan is not None
         self.start().process.send(Open(self._plan))
+
+    def keep_spare(self) -> None:
+        """Starts one lane more than work, where starting one takes long; when all that are to work do."""
+        working = self.working
+        if self._keeps_spare and len(self.lanes) == len(working) == self.most and all(lane.ready for lane in working):
+            self.add()
+            self.lanes[-1].spare = True
 
     def ready(self) -> PooledLane | None:
         """The first lane that is ready."""
@@ -146,7 +169,8 @@ class Pool:
 
     def _make_do(self) -> None:
         """No more lanes are started than there are; only one that is lost will be replaced."""
-        self.most = max(1, len(self.lanes))
+        self.most = max(1, len(self.working))
+        self._keeps_spare = False
         self._failed_starts = 0
 
     # -- listening ------------------------------------------------------------------------------------------------
@@ -193,6 +217,9 @@ class Pool:
         """Kills a lane. Says how it ended."""
         self.hear(lane, wanted=False)
         self.lanes.remove(lane)
+        spare = next((other for other in self.lanes if other.spare), None)
+        if spare is not None and not lane.spare:
+            spare.spare = False
         return lane.process.kill()
 
     def bury(self, lane: PooledLane) -> None:

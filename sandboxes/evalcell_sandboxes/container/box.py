@@ -36,7 +36,7 @@ _STDERR_CHARACTERS = 2_000
 
 # Reads our modules from the host, so that no image carries them and none can be shadowed by what an image carries.
 _BOOTSTRAP = """
-import json, os, sys, types
+import builtins, json, os, sys, types
 sys.path[:] = [place for place in sys.path if place]
 def read(size):
     parts = b""
@@ -48,10 +48,12 @@ def read(size):
 bundle = json.loads(read(int.from_bytes(read(4), "big")))
 for name, source in bundle["modules"].items():
     module = sys.modules[name] = types.ModuleType(name)
+    module.__builtins__ = dict(vars(builtins))  # so that what a row bends is not what we work with
     exec(compile(source, f"<evalcell {name}>", "exec"), module.__dict__)
-main = sys.modules["supervisor"].main
+main, settings = sys.modules["supervisor"].main, bundle["settings"]
 for name in bundle["modules"]: del sys.modules[name]
-main(bundle["settings"])
+del bundle, module, name, source, read
+main(settings)
 """
 _MODULES = (
     "callers", "describing", "failures", "lots", "results",

@@ -1,5 +1,6 @@
 """The container wall: CPython with packages from PyPI, in a container that can reach nothing."""
 
+import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from typing import ClassVar
 from evalcell_sandboxes.caching import cache_dir, private_dir, replacing
 from evalcell_sandboxes.container import bases, layers, prereqs
 from evalcell_sandboxes.description import Description, SyntaxProblem
+from evalcell_sandboxes.errors import SandboxError
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Invalid
 from evalcell_sandboxes.program import Confinement, Language, Limits, Program
 from evalcell_sandboxes.reports import described, unparsable
@@ -66,6 +68,12 @@ class ContainerSandbox(Sandbox):
         base = bases.find(progress)
         if program is not None:
             layers.ensure(base, program.lock, program.filename, progress)
+
+    def clear_away(self) -> None:
+        from evalcell_sandboxes.container import engine
+
+        with contextlib.suppress(SandboxError):  # the next run will see to it
+            engine.sweep()
 
     def warm_up(self) -> None:
         import docker  # noqa: F401

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from forging import SAY
+from forging import SAY, SAY_IN_A_CONTAINER
 from unsandboxed import Unsandboxed
 
 from evalcell_sandboxes import Outcome
@@ -102,7 +102,7 @@ def honest(nonce):
 
 def machinery():
     """Whatever speaks to the host from in here: the guest's answers, or the unsandboxed runner's own function."""
-    return sys.modules["__main__"].say if "answers" not in sys.modules else say
+    return getattr(sys.modules["__main__"], "say", None) or say
 
 
 def nonces_in(thing):
@@ -118,6 +118,8 @@ def evaluate(nonce, loot=None):
 
 if "answers" in sys.modules:
     exec(SAY)
+elif not hasattr(sys.modules["__main__"], "say"):
+    exec(SAY_IN_A_CONTAINER)
 
 WORLD = world()
 '''
@@ -144,7 +146,7 @@ class Attack:
     @property
     def module(self) -> str:
         attack = "\n\ndef attack(nonce, loot):\n" + textwrap.indent(self.body.strip("\n"), "    ") + "\n"
-        return f"SAY = {SAY!r}\n{_MODULE}{attack}{self.top}"
+        return f"SAY = {SAY!r}\nSAY_IN_A_CONTAINER = {SAY_IN_A_CONTAINER!r}\n{_MODULE}{attack}{self.top}"
 
     @property
     def endless(self) -> bool:

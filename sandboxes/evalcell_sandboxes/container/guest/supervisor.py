@@ -106,11 +106,19 @@ class Supervisor:
 
     def _ended(self, call: Call, command: bytes, found) -> bytes:
         """The record of a call after its process has come to its end, by itself or not."""
-        status = self._status(call, _EXIT_SECONDS if isinstance(found, list) or not found else 0)
-        answer = found[0] if isinstance(found, list) else self._failed(call, command, found, status)
-        if isinstance(found, list) and call.said_more:
-            answer = wire.record(wire.FORGED, b"", time.monotonic() - call.began)
-        return answer
+        if not isinstance(found, list):
+            return self._failed(call, command, found, self._status(call, 0 if found else _EXIT_SECONDS))
+        by_itself = self._exits()
+        self._status(call, _EXIT_SECONDS)
+        if call.said_more or not by_itself:  # with us, whoever has reported is gone at once
+            return wire.record(wire.FORGED, b"", time.monotonic() - call.began, 0.0, 0, *call.printed())
+        return found[0]
+
+    def _exits(self) -> bool:
+        """Whether the process ends by itself now that its row is done."""
+        waiting = select.poll()
+        waiting.register(self._control, select.POLLIN)
+        return bool(waiting.poll(_EXIT_SECONDS * 1000))
 
     def _clean_up(self) -> None:
         """Sees to it that the next row finds what this one has found, or nothing at all."""
