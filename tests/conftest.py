@@ -40,40 +40,42 @@ def prepared_wasm() -> None:
     make_sandbox("wasm").prepare(None, silent)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def engine_address() -> Iterator[str | None]:
-    """Where a container engine answers, also for every process that a test starts; None where there is none.
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Finds or starts a container engine, for every process that tests start and for every process that runs tests.
 
-    One that had to be started is stopped again; its images stay for the next time. CI promises an engine: tests that
-    it skips would prove nothing.
+    CI promises one: tests that it skips would prove nothing. One that had to be started is stopped again; its images
+    stay for the next time.
     """
-    found = run_test_engine("status").returncode == 0
-    started = run_test_engine("start")
-    if started.returncode != 0:
-        if os.environ.get("CI") == "true":
-            pytest.fail(started.stderr.strip())
-        yield None
+    if hasattr(session.config, "workerinput"):  # this process only runs what another has prepared
         return
-    before = os.environ.get("DOCKER_HOST")
-    os.environ["DOCKER_HOST"] = started.stdout.strip()
-    yield os.environ["DOCKER_HOST"]
-    if before is None:
-        del os.environ["DOCKER_HOST"]
-    if not found:
-        run_test_engine("stop")
+    was_there = _test_engine("status").returncode == 0
+    started = _test_engine("start")
+    if started.returncode == 0:
+        os.environ["DOCKER_HOST"] = started.stdout.strip()
+        if not was_there:
+            session.config.add_cleanup(lambda: _test_engine("stop"))
+    elif os.environ.get("CI") == "true":
+        pytest.exit(started.stderr.strip(), returncode=1)
 
 
-def run_test_engine(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _test_engine(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The project's own script that finds or starts an engine."""
     return subprocess.run([ROOT / "tools" / "test-engine", *arguments], capture_output=True, text=True, check=False)
 
 
 @pytest.fixture(scope="session")
-def container_wall(engine_address: str | None) -> Sandbox:
+def engine_address() -> str:
+    """Where a container engine answers."""
+    if "DOCKER_HOST" not in os.environ:
+        pytest.skip("there is no container engine here, and none can be started")
+    return os.environ["DOCKER_HOST"]
+
+
+@pytest.fixture(scope="session")
+def container_wall(engine_address: str) -> Sandbox:
     """The real thing, with its base image at hand."""
     wall = make_sandbox("container")
-    if engine_address is None or (reason := wall.unavailable_reason()):
-        pytest.skip(f"container: {reason if engine_address else 'there is no engine here, and none can be started'}")
+    assert wall.unavailable_reason() is None
     wall.prepare(None, silent)
     return wall
 

@@ -21,15 +21,8 @@ def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="session")
-def address(engine_address) -> str:
-    if engine_address is None:
-        pytest.skip("there is no engine here, and none can be started")
-    return engine_address
-
-
-@pytest.fixture(scope="session")
-def engine(address) -> Iterator[docker.DockerClient]:
-    with closing(docker.DockerClient(base_url=address, timeout=120)) as client:
+def engine(engine_address) -> Iterator[docker.DockerClient]:
+    with closing(docker.DockerClient(base_url=engine_address, timeout=120)) as client:
         yield client
 
 

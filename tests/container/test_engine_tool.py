@@ -69,8 +69,8 @@ def test_an_engine_that_docker_host_names_must_answer(tmp_path):
     assert "Start it, or unset DOCKER_HOST." in done.stderr
 
 
-def test_an_engine_that_docker_host_names_is_taken(address):
-    assert ask("start", DOCKER_HOST=address).stdout.strip() == address
+def test_an_engine_that_docker_host_names_is_taken(engine_address):
+    assert ask("start", DOCKER_HOST=engine_address).stdout.strip() == engine_address
 
 
 def test_without_an_engine_status_says_how_to_start_one(home):
@@ -102,13 +102,13 @@ def test_two_starts_at_once_give_one_engine_and_stop_leaves_nothing(home):
 
 
 def test_an_engine_that_was_killed_is_started_again_though_its_number_is_another_process_now(home):
-    address = ask("--home", home, "start").stdout
+    engine_address = ask("--home", home, "start").stdout
     killed = pid_of(home)
     os.kill(killed, signal.SIGKILL)
     ended(killed)
     (home / "run" / "docker.pid").write_text(str(os.getpid()))
     assert ask("--home", home, "status").returncode == 3
-    assert ask("--home", home, "start").stdout == address
+    assert ask("--home", home, "start").stdout == engine_address
     assert pid_of(home) not in {killed, os.getpid()}
 
 
