@@ -48,6 +48,7 @@ def run(
     format: str | None = None,  # noqa: A002
     rows: int | None = None,
     fit_rows: int | None = None,
+    dependencies: Iterable[str] = (),
     out: _Path | None = None,
     strict: bool = False,
 ) -> Run:
@@ -71,6 +72,8 @@ def run(
         rows: Scores only the first so many rows.
         fit_rows: Fits an evaluator that defines `fit` on the first so many rows, however many are scored. Default: what
             its file says, else 10,000.
+        dependencies: Packages that the evaluator needs besides those that its file names, such as
+            `["scikit-learn>=1.5"]`. Packages run in a container.
         out: A file to write the records to, as JSON lines. It has its name only when it is whole.
         strict: Stops at the first malformed row instead of counting it as failed.
 
@@ -86,6 +89,7 @@ def run(
         bind=_mapping(bind, "bind", str),
         set=_values(set),
         fit_rows=_positive(fit_rows, "fit_rows"),
+        dependencies=_dependencies(dependencies),
     )
     if not isinstance(evaluator, Evaluator):
         evaluator = Evaluator.from_file(evaluator, parsing_limits(operator))
@@ -133,6 +137,19 @@ def _text(value: str | None, name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise UsageError(f"{name} is text, not {value!r}.")
     return value
+
+
+def _dependencies(lines: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(lines, str):
+        raise UsageError(f"dependencies is a list of requirements, not {lines!r}.")
+    if not (lines := tuple(lines)):
+        return ()
+    from evalcell_sandboxes.requirements import requirement
+
+    try:
+        return tuple(map(requirement, lines))
+    except ValueError as error:
+        raise UsageError(f"dependencies: {error}") from None
 
 
 def _mapping(values: Mapping[str, _T] | None, name: str, kind: Any) -> dict[str, _T]:

@@ -47,6 +47,7 @@ class Wall(Struct, frozen=True):
     versions: tuple[Version, ...] = ()
     checks: tuple[Check, ...] = ()
     slower_because: str | None = None
+    remark: str | None = None
 
     @property
     def well(self) -> bool:
@@ -101,18 +102,21 @@ def purpose(package: str) -> str:
 
 def _wall(name: str, progress: Progress) -> Wall:
     wall = sandbox(name)
-    missing: str | None = None
-    checks: tuple[Check, ...] = ()
     try:
-        missing = wall.unavailable_reason()
-        if missing is None and Language.PYTHON in wall.languages:
-            wall.prepare(None, progress)
-            progress(f"Leaning on {name}")
-            checks = tuple(_lean_on(name))
+        if (missing := wall.unavailable_reason()) is not None:
+            return Wall(name, missing, versions=wall.versions())
+        wall.prepare(None, progress)
+        progress(f"Leaning on {name}")
+        return Wall(
+            name,
+            python=wall.python,
+            versions=wall.versions(),
+            checks=tuple(_lean_on(name)) if Language.PYTHON in wall.languages else (),
+            slower_because=wall.slower_because(),
+            remark=wall.remark(),
+        )
     except (SandboxError, EvalcellError, OSError) as error:
-        missing = str(error)
-    slower = None if missing else wall.slower_because()
-    return Wall(name, missing, python=wall.python, versions=wall.versions(), checks=checks, slower_because=slower)
+        return Wall(name, str(error))
 
 
 def _directory(purpose: str, path: Path) -> Directory:

@@ -44,11 +44,19 @@ def test_new_from_every_example_runs_at_once(evalcell, name):
     assert (done.code, done.json()["rows"]) == (0, 3)
 
 
-def test_an_example_that_needs_packages_says_so_when_it_is_run(evalcell):
+def test_an_example_that_needs_packages_runs_in_a_container(evalcell, engine_address):
     assert evalcell("new", "mine", "--from", "hashing_similarity").code == 0
     done = evalcell("run", "mine.py", "--data", "mine.jsonl")
+    assert done.code == 0, done.err
+    assert "in container: 3 rows" in done.out
+
+
+def test_without_an_engine_packages_run_nowhere(evalcell, tmp_path):
+    assert evalcell("new", "mine", "--from", "hashing_similarity").code == 0
+    done = evalcell("run", "mine.py", "--data", "mine.jsonl", env={"DOCKER_HOST": f"unix://{tmp_path}/none.sock"})
     assert done.code == 4
-    assert "container" in done.err
+    assert "'container' is unavailable: no engine at unix://" in done.err
+    assert "Start Docker" in done.err
 
 
 def test_new_never_overwrites(evalcell, tmp_path):
@@ -94,19 +102,21 @@ def test_examples_lie_where_the_package_looks_for_them():
 
 
 # -- doctor -----------------------------------------------------------------------------------------------------------
-def test_doctor_finds_every_wall_of_this_version_well(evalcell):
+def test_doctor_finds_every_wall_of_this_version_well(evalcell, engine_address):
     done = evalcell("doctor", "--json")
     found = done.json()
     assert (done.code, found["well"]) == (0, True)
-    wasm = found["walls"][0]
+    wasm, container, *others = found["walls"]
     assert wasm["versions"][0]["name"] == "wasmtime"
-    assert len(wasm["checks"]) == 7
-    assert all(check["holds"] for check in wasm["checks"])
-    assert {wall["name"] for wall in found["walls"] if not wall["exists"]} == {"container", "deno"}
+    assert container["versions"][0]["name"] == "engine"
+    for wall in (wasm, container):
+        assert len(wall["checks"]) == 7
+        assert all(check["holds"] for check in wall["checks"])
+    assert [(wall["name"], wall["exists"]) for wall in others] == [("deno", False)]
     assert found["directories"][0]["size_bytes"] > 0
 
 
-def test_doctor_speaks_to_people_too(evalcell):
+def test_doctor_speaks_to_people_too(evalcell, engine_address):
     done = evalcell("doctor")
     assert done.code == 0
     assert "wasm ready" in done.out

@@ -57,7 +57,8 @@ def _show(health: "Health") -> None:
 def _show_wall(console: "Console", wall: "Wall") -> None:
     state = "[green]ready[/green]" if wall.well else "[red]not ready[/red]" if wall.exists else "[dim]not yet[/dim]"
     python = f", Python {wall.python}" if wall.python else ""
-    console.print(f"\n[bold]{wall.name}[/bold] {state}{python}")
+    remark = f" {wall.remark}" if wall.remark else ""
+    console.print(f"\n[bold]{wall.name}[/bold] {state}{python}{remark}")
     if wall.missing:
         console.print(f"  {wall.missing}", markup=False)
     if wall.slower_because:

@@ -39,7 +39,7 @@ def lock(evaluator: Path, dep: Sequence[str], dep_file: Path | None) -> int:
         screen.stop()
     target.write_text(text, encoding="utf-8")
     packages = locking.packages(text)
-    click.echo(f"{target}: {len(packages)} packages")
+    click.echo(f"{target}: {len(packages)} package{'s' if len(packages) != 1 else ''}")
     for package in packages:
         click.echo(f"  {package}")
     return 0
