@@ -3,11 +3,12 @@
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from evalcell_sandboxes.container.failure import translated
+from evalcell_sandboxes.container.failure import EngineGone, translated
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -17,6 +18,8 @@ OWNER = "evalcell.owner"
 _DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
 _API_SECONDS = 120
 _ABANDONED_SECONDS = 3600.0
+_RESTART_SECONDS = 5.0
+_T = TypeVar("_T")
 
 
 def address() -> str:
@@ -35,6 +38,18 @@ def connected() -> "DockerClient":
 
     with translated("its version was asked for"):
         return docker.from_env(timeout=_API_SECONDS)
+
+
+def patiently(make: Callable[[], _T]) -> _T:
+    """What is made on the engine, also if that is just being restarted: then it is tried for some seconds."""
+    until = time.monotonic() + _RESTART_SECONDS
+    while True:
+        try:
+            return make()
+        except EngineGone:
+            if time.monotonic() > until:
+                raise
+            time.sleep(_RESTART_SECONDS / 10)
 
 
 def owner() -> str:

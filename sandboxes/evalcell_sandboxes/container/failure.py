@@ -6,6 +6,16 @@ from contextlib import contextmanager
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
 
 _FULL = "no space left on device"
+_NO_VERSION = "fetching server API version"
+
+
+class EngineGone(SandboxUnavailable):
+    """The engine does not answer. It may only be restarting."""
+
+    def __init__(self, address: str, doing: str) -> None:
+        super().__init__(
+            "container", f"the engine at {address} does not answer, while {doing}. Start it, and run this again."
+        )
 
 
 @contextmanager
@@ -31,10 +41,10 @@ def translated(doing: str) -> Iterator[None]:
     except APIError as error:
         raise _of_engine(error.explanation or str(error), doing) from error
     except (Disconnected, ConnectionError) as error:
-        raise SandboxUnavailable(
-            "container", f"the engine at {address()} does not answer, while {doing}. Start it, and run this again."
-        ) from error
+        raise EngineGone(address(), doing) from error
     except (DockerException, RequestException, OSError) as error:
+        if _NO_VERSION in str(error):
+            raise EngineGone(address(), doing) from error
         raise SandboxFault(f"The container engine failed while {doing}: {error}"[:1000]) from error
 
 

@@ -100,9 +100,10 @@ class ContainerSandbox(Sandbox):
     @contextmanager
     def open(self, program: Program, confinement: Confinement) -> Iterator[Session]:
         from evalcell_sandboxes.container.box import Box
+        from evalcell_sandboxes.container.engine import patiently
         from evalcell_sandboxes.container.session import ContainerSession, settings_of
 
         base = bases.current()
         settings = settings_of(program.filename, confinement, [layers.PACKAGES] if program.lock else [])
-        with Box(layers.image_of(base, program.lock), base.command, settings) as box:
+        with patiently(lambda: Box(layers.image_of(base, program.lock), base.command, settings)) as box:
             yield ContainerSession(box, program, confinement)
