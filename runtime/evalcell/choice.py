@@ -143,8 +143,11 @@ def _may_provide(module: str, packages: set[str]) -> bool:
 
 def _how_to_declare(package: str, dependencies: Sequence[str]) -> str:
     if dependencies:
-        return f"Add it to the dependencies of the metadata block: {package!r}."
-    return f'Declare it at the top of the file:\n# /// script\n# dependencies = ["{package}"]\n# ///'
+        return f"Add it to the dependencies of the metadata block: {package!r}. Or grant it with --dep {package}"
+    return (
+        f"Grant it with --dep {package}, or declare it at the top of the file:\n"
+        f'# /// script\n# dependencies = ["{package}"]\n# ///'
+    )
 
 
 def _check_present(imports: Sequence[Import], choice: Choice) -> None:

@@ -14,6 +14,7 @@ from evalcell_sandboxes.sandbox import Raw, Session
 _ROWS_A_FRAME = 256
 _FRAME_BYTES = 4 * 1024**2
 _MOST_FAILED_LOADS = 3
+_MOST_LOSSES = 3
 _NOTE_BYTES = 200
 _CONSTANT = {
     "HOME": "/tmp",  # noqa: S108 - the container's own, as below
@@ -56,7 +57,7 @@ class ContainerSession(Session):
         self._fitted_on: bytes | None = None
         self._alive = True
         self._unspoilt = True
-        self._owed = 0
+        self._owed = self._losses = 0
         self._failed_loads = 0
         self._command = wire.ROWS
         self._loaded = self._checked(self._load())
@@ -80,9 +81,15 @@ class ContainerSession(Session):
                 done += 1
                 yield [ready]
                 continue
+            before = done
             for outcomes in self._run(_as_many_as_travel(rows, done)):
                 done += len(outcomes)
                 yield outcomes
+            self._losses = 0 if done > before else self._losses + 1
+            if self._losses >= _MOST_LOSSES:
+                self._losses = 0
+                done += 1
+                yield [Crashed(message="the process that holds the module died each time before the row could start")]
 
     def aggregate(self, results: Raw) -> Outcome:
         ready = self._ready()

@@ -20,14 +20,20 @@ class Call:
         self._ours, theirs = socket.socketpair()
         self._most_bytes = limits["record_bytes"]
         self._limits = limits["stdout_bytes"], limits["stderr_bytes"]
-        self._prints = [os.open(scratch.PLACE, os.O_TMPFILE | os.O_RDWR, 0o600) for _ in self._limits]
+        self._prints = []
         self._unsent = memoryview(b"")
         self._last = False
         self._pending = bytearray()
         self.began = time.monotonic()
         with theirs:
-            descriptors = array.array("i", [theirs.fileno(), *self._prints])
-            control.sendmsg([command], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+            try:
+                for _ in self._limits:
+                    self._prints.append(os.open(scratch.PLACE, os.O_TMPFILE | os.O_RDWR, 0o600))
+                descriptors = array.array("i", [theirs.fileno(), *self._prints])
+                control.sendmsg([command], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+            except OSError:
+                self.__exit__()
+                raise
 
     def __enter__(self):
         return self

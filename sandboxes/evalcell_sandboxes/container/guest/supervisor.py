@@ -33,8 +33,14 @@ _LIMITS = {
     wire.AGGREGATE: "aggregate_seconds",
     wire.DESCRIBE: "load_seconds",
 }
+_MUCH_BYTES = 32 * 1024
+_SOON_SECONDS = 0.01
 _IN_ZYGOTE = (wire.LOAD, wire.FIT)
 _ANEW = [sys.executable, *sys.orig_argv[1:]]
+
+
+class Lost(Exception):
+    """There is nothing to run anything in."""
 
 
 class Supervisor:
@@ -47,19 +53,30 @@ class Supervisor:
         self._processes = Processes(zygote_pid)
         self._scratch = Scratch()
         self._shared = None  # the call that all rows go to where they share state
+        self._unsaid = bytearray()
+        self._said = time.monotonic()
 
     def serve(self) -> None:
         """Until the host is gone."""
         while body := wire.read_frame(_HOST_IN):
             command, argument = body[:1], body[1:]
-            if command == wire.RENEW:
-                self._renew()
-            elif command not in (wire.ROWS, wire.BATCH):
-                self._send(self._do(command, argument))
-            elif self._fresh_rows:
-                self._run_fresh(argument.split(b"\n"))
-            else:
-                self._run_shared(command, argument.split(b"\n"))
+            try:
+                self._obey(command, argument)
+            except Lost:
+                self._processes.end_all()
+                self._say(wire.record(wire.LOST, b""))
+            self._flush()
+
+    def _obey(self, command: bytes, argument: bytes) -> None:
+        if command == wire.RENEW:
+            self._renew()
+        elif command not in (wire.ROWS, wire.BATCH):
+            self._say(self._do(command, argument))
+        elif self._fresh_rows:
+            for row in argument.split(b"\n"):
+                self._say(self._do(wire.ROWS, row))
+        else:
+            self._run_shared(command, argument.split(b"\n"))
 
     def _renew(self) -> None:
         """Ends everything else, and starts from the beginning with nothing in memory of what was before."""
@@ -70,24 +87,23 @@ class Supervisor:
         os.dup2(_HOST_OUT, 1)
         os.execv(_ANEW[0], _ANEW)
 
-    def _send(self, records: bytes) -> None:
+    def _say(self, records: bytes) -> None:
+        """Tells the host, by and by: each message costs the engine more than us."""
+        self._unsaid += records
+        if len(self._unsaid) > _MUCH_BYTES or time.monotonic() - self._said > _SOON_SECONDS:
+            self._flush()
+
+    def _flush(self) -> None:
         try:
-            wire.write(_HOST_OUT, records)
+            wire.write(_HOST_OUT, self._unsaid)
         except OSError:
             os._exit(0)  # nobody is there to hear it
+        self._unsaid.clear()
+        self._said = time.monotonic()
 
     # -- one call, one process -------------------------------------------------------------------------------------
-    def _run_fresh(self, rows: list) -> None:
-        for row in rows:
-            answer = self._do(wire.ROWS, row)
-            self._send(answer)
-            if answer[0] == wire.LOST:
-                return
-
     def _do(self, command: bytes, argument: bytes) -> bytes:
         """The record of one call. Nothing of it is left afterwards but what it was to leave in the zygote."""
-        if not self._processes.zygote_lives():
-            return wire.record(wire.LOST, b"")
         self._end_shared()
         with self._call(command) as call:
             call.ask(argument)
@@ -134,9 +150,6 @@ class Supervisor:
         """
         together = len(rows)
         while rows:
-            if not self._processes.zygote_lives():
-                self._send(wire.record(wire.LOST, b""))
-                return
             if self._shared is None:
                 self._shared = self._call(command)
             some, rows = rows[:together], rows[together:]
@@ -146,7 +159,7 @@ class Supervisor:
             if failure is not None and command == wire.BATCH and not done and len(some) > 1:
                 together = 1
             elif failure is not None:
-                self._send(failure)
+                self._say(failure)
                 del some[:1]
             rows = some + rows
 
@@ -162,7 +175,7 @@ class Supervisor:
                     failure = self._failed(call, command, found, self._status(call, 0 if found else _EXIT_SECONDS))
                 self._processes.end_others()
                 return done, failure
-            self._send(b"".join(found))
+            self._say(b"".join(found))
             done += len(found)
         return done, None
 
@@ -176,8 +189,13 @@ class Supervisor:
 
     # -- waiting ---------------------------------------------------------------------------------------------------
     def _call(self, command: bytes) -> Call:
+        if not self._processes.zygote_lives():
+            raise Lost
         self._processes.ran_out_of_memory()  # what happened until now is not this call's
-        return Call(command, self._control, self._limits)
+        try:
+            return Call(command, self._control, self._limits)
+        except OSError:  # it has just died, or there is no room for prints in the /tmp that it left
+            raise Lost from None
 
     def _await(self, call: Call, command: bytes, most: int):
         """The next records, at most so many. Else what went wrong: a kind, or 0 when the process is gone."""
@@ -187,10 +205,7 @@ class Supervisor:
         in_time = True
         while True:
             waiting.register(call, call.events)
-            seconds = until - time.monotonic()
-            for descriptor, _ in waiting.poll(max(0, seconds * 1000)):
-                if descriptor == _HOST_IN:
-                    os._exit(0)
+            self._wait(waiting, until)
             lives = call.exchange()
             found = call.records(most)
             if found is None:
@@ -202,6 +217,16 @@ class Supervisor:
             if not in_time:
                 return wire.EXCEEDED
             in_time = time.monotonic() < until  # and once more after that: it may have been this process that was late
+
+    def _wait(self, waiting, until: float) -> None:
+        """Waits until something happens, or so long; what is still unsaid is said if nothing happens soon."""
+        seconds = max(0, until - time.monotonic())
+        found = waiting.poll(min(seconds, _SOON_SECONDS) * 1000) if self._unsaid else []
+        if not found:
+            self._flush()
+            found = waiting.poll(max(0, until - time.monotonic()) * 1000)
+        if any(descriptor == _HOST_IN for descriptor, _ in found):
+            os._exit(0)
 
     def _status(self, call: Call, seconds: float):
         """How a process ended, by the zygote's word. After so many seconds it is ended; without a word, so is that."""
