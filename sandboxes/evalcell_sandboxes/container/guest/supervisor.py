@@ -5,8 +5,10 @@ that, it ends every other process and executes itself anew: no zygote comes of a
 """
 
 import ctypes
+import errno
 import os
 import select
+import signal
 import socket
 import struct
 import sys
@@ -33,6 +35,7 @@ _LIMITS = {
     wire.AGGREGATE: "aggregate_seconds",
     wire.DESCRIBE: "load_seconds",
 }
+_NO_ROOM = b"the module has left no room in /tmp"
 _IN_ZYGOTE = (wire.LOAD, wire.FIT)
 _ANEW = [sys.executable, *sys.orig_argv[1:]]
 
@@ -86,10 +89,11 @@ class Supervisor:
 
     def _do(self, command: bytes, argument: bytes) -> bytes:
         """The record of one call. Nothing of it is left afterwards but what it was to leave in the zygote."""
-        if not self._processes.zygote_lives():
-            return wire.record(wire.LOST, b"")
         self._end_shared()
-        with self._call(command) as call:
+        call = self._call(command)
+        if isinstance(call, bytes):
+            return call
+        with call:
             call.ask(argument)
             call.finish()
             found = self._await(call, command, 1)
@@ -100,7 +104,9 @@ class Supervisor:
         return answer
 
     def _settled(self, found: list) -> bytes:
-        """Makes what a call in the zygote has left in /tmp a part of what every row starts from."""
+        """Makes what a call in the zygote has left in /tmp a part of what every row starts from; not its processes."""
+        if self._fresh_rows:
+            self._processes.end_others()
         self._scratch.remember()
         return found[0]
 
@@ -134,11 +140,15 @@ class Supervisor:
         """
         together = len(rows)
         while rows:
-            if not self._processes.zygote_lives():
-                self._send(wire.record(wire.LOST, b""))
-                return
             if self._shared is None:
-                self._shared = self._call(command)
+                call = self._call(command)
+                if isinstance(call, bytes):
+                    self._send(call)
+                    if call[0] == wire.LOST:
+                        return
+                    del rows[:1]
+                    continue
+                self._shared = call
             some, rows = rows[:together], rows[together:]
             self._shared.ask(b"\n".join(some))
             done, failure = self._collect(command, len(some))
@@ -172,12 +182,21 @@ class Supervisor:
                 self._shared = None
                 call.finish()
                 self._status(call, _EXIT_SECONDS)
-            self._processes.end_others()
+            self._clean_up()
 
     # -- waiting ---------------------------------------------------------------------------------------------------
-    def _call(self, command: bytes) -> Call:
+    def _call(self, command: bytes):
+        """Begins a call. Where the module has left nothing to begin it in or with, the record that says so."""
+        if not self._processes.zygote_lives():
+            return wire.record(wire.LOST, b"")
         self._processes.ran_out_of_memory()  # what happened until now is not this call's
-        return Call(command, self._control, self._limits)
+        try:
+            return Call(command, self._control, self._limits)
+        except OSError as error:
+            self._processes.end_all()
+            if error.errno == errno.ENOSPC:
+                return wire.record(wire.CRASHED, _NO_ROOM)
+            return wire.record(wire.LOST, b"")  # it has closed its end of the connection, or is just dying
 
     def _await(self, call: Call, command: bytes, most: int):
         """The next records, at most so many. Else what went wrong: a kind, or 0 when the process is gone."""
@@ -247,6 +266,7 @@ def main(settings: dict) -> None:
         os.dup2(standard, place, inheritable=False)
         os.dup2(os.open(os.devnull, os.O_RDWR), standard)
     os.closerange(3, _HOST_IN)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # which from inside cannot end process 1; Python's own handler would
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     _be_killed_first(yes=True)
     child = os.fork()
