@@ -14,8 +14,12 @@ from evalcell_sandboxes.sandbox import Raw, Session
 _ROWS_A_FRAME = 256
 _FRAME_BYTES = 4 * 1024**2
 _MOST_FAILED_LOADS = 3
-_MOST_LOSSES = 3
+_MOST_LOST = 2
+"""How often a row may find nothing to run in: once for what the row before it did, and once more to be sure."""
 _NOTE_BYTES = 200
+_DAY_SECONDS = 86_400.0
+_MOST_BYTES = 1 << 48
+_DIED = "the process that holds the module died"
 _CONSTANT = {
     "HOME": "/tmp",  # noqa: S108 - the container's own, as below
     "TMPDIR": "/tmp",  # noqa: S108
@@ -57,7 +61,8 @@ class ContainerSession(Session):
         self._fitted_on: bytes | None = None
         self._alive = True
         self._unspoilt = True
-        self._owed = self._losses = 0
+        self._owed = 0
+        self._lost_because = _DIED
         self._failed_loads = 0
         self._command = wire.ROWS
         self._loaded = self._checked(self._load())
@@ -74,22 +79,17 @@ class ContainerSession(Session):
         return self._renew()
 
     def bursts(self, rows: Sequence[Raw]) -> Iterator[list[Outcome]]:
-        done = 0
+        done = lost = 0
         while done < len(rows):
-            ready = self._ready()
+            ready = self._ready() if lost < _MOST_LOST else Crashed(message=self._lost_because)
             if not isinstance(ready, Returned):
-                done += 1
+                done, lost = done + 1, 0
                 yield [ready]
                 continue
-            before = done
+            lost += 1  # until an outcome comes: a module may die of itself whenever it was loaded
             for outcomes in self._run(_as_many_as_travel(rows, done)):
-                done += len(outcomes)
+                done, lost = done + len(outcomes), 0
                 yield outcomes
-            self._losses = 0 if done > before else self._losses + 1
-            if self._losses >= _MOST_LOSSES:
-                self._losses = 0
-                done += 1
-                yield [Crashed(message="the process that holds the module died each time before the row could start")]
 
     def aggregate(self, results: Raw) -> Outcome:
         ready = self._ready()
@@ -111,10 +111,14 @@ class ContainerSession(Session):
         records = self._box.receive(self._limits.wall_seconds)
         self._owed -= len(records)
         if records[-1].kind == wire.LOST:
-            records.pop()
-            self._owed = 0
-            self._alive = False
+            self._lose(records.pop())
         return [self._outcome(record, most) for record in records]
+
+    def _lose(self, record: Record) -> str:
+        """Nothing is left to run in. Says why."""
+        self._alive, self._owed = False, 0
+        self._lost_because = record.report.decode(errors="replace") or _DIED
+        return self._lost_because
 
     def _settle(self) -> None:
         """Hears out what nobody has asked for any more: whoever took outcomes of rows may have left before the last."""
@@ -164,8 +168,7 @@ class ContainerSession(Session):
         self._box.send(command, body)
         (record,) = self._box.receive(getattr(self._limits, limit))
         if record.kind == wire.LOST:
-            self._alive = False
-            return Crashed(message="the process that holds the module died")
+            return Crashed(message=self._lose(record))
         return self._outcome(record, most)
 
     def _outcome(self, record: Record, most: int | None) -> Outcome:
@@ -201,8 +204,15 @@ def _how_it_died(why: str) -> str:
 
 
 def _usage(record: Record) -> Usage:
-    """The peak of memory is the guest's word, as the CPU seconds are: no more than a hint."""
-    return Usage(max(record.wall_seconds, 0.0), max(record.cpu_seconds, 0.0), record.memory_bytes or None)
+    """All of it is the guest's word and no more than a hint, but a number that can be added up."""
+    return Usage(
+        _seconds(record.wall_seconds), _seconds(record.cpu_seconds), min(record.memory_bytes, _MOST_BYTES) or None
+    )
+
+
+def _seconds(said: float) -> float:
+    """Between nothing and a day. The order of arguments decides what becomes of NaN."""
+    return min(_DAY_SECONDS, max(0.0, said))
 
 
 def _text(printed: bytes) -> str:

@@ -48,14 +48,14 @@ class Print(io.RawIOBase):
         """What was written since the last call, by whatever way, and how much was too much."""
         try:
             size = os.fstat(self._descriptor).st_size
-        except OSError:  # closed by the code itself
+            if not size and not self._dropped:
+                return b""
+            text = os.pread(self._descriptor, self._limit, 0)
+            dropped = self._dropped + size - len(text)
+            os.ftruncate(self._descriptor, 0)
+            os.lseek(self._descriptor, 0, os.SEEK_SET)
+        except OSError:  # the code has closed it, or put a pipe or a device in its place
             return b""
-        if not size and not self._dropped:
-            return b""
-        text = os.pread(self._descriptor, self._limit, 0)
-        dropped = self._dropped + size - len(text)
-        os.ftruncate(self._descriptor, 0)
-        os.lseek(self._descriptor, 0, os.SEEK_SET)
         self._written = self._dropped = 0
         return text + note(dropped, self._limit)
 

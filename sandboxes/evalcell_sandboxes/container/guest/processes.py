@@ -20,8 +20,9 @@ class Processes:
         self._oom_kills = _oom_kills()
 
     def others(self) -> list:
-        """All but the supervisor and the zygote."""
-        return [pid for name in os.listdir("/proc") if name.isdigit() and (pid := int(name)) not in (1, self.zygote)]
+        """All but the supervisor, the zygote, and the dead: those that nobody waits for are gone with their parent."""
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        return [pid for pid in pids if pid not in (1, self.zygote) and not _is_dead(pid)]
 
     def end_others(self) -> None:
         """Ends all that rows have started; what multiplies faster than that goes with the zygote."""
@@ -60,6 +61,16 @@ class Processes:
         """Whether the kernel has killed one of them for that since it was last asked."""
         before, self._oom_kills = self._oom_kills, _oom_kills()
         return self._oom_kills > before
+
+
+def _is_dead(pid: int) -> bool:
+    """Whether it only waits for its parent to take notice. Its first thread may have ended while others go on."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            state = file.read().rpartition(")")[2].split()[0]
+        return state in "ZX" and len(os.listdir(f"/proc/{pid}/task")) <= 1
+    except OSError:
+        return True
 
 
 def _kill(pid: int) -> None:

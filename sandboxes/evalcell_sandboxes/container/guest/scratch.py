@@ -17,7 +17,7 @@ class Scratch:
 
     def remember(self) -> None:
         """Makes what is there now what every row finds."""
-        self._kept = dict(self._entries())
+        self._kept = dict(self._entries(anything=True))
         self._blocks = self._used()
 
     def restore(self) -> bool:
@@ -37,11 +37,39 @@ class Scratch:
         return not os.listdir(self._place)
 
     def _remove_new(self) -> None:
-        for path in sorted(dict(self._entries()).keys() - self._kept.keys(), reverse=True):
-            _remove(path)
+        for path in dict(self._entries()).keys() - self._kept.keys():
+            with contextlib.suppress(OSError):
+                self._remove(path)
 
-    def _entries(self):
-        """Every path with what tells that it has changed; the time of the last change of state cannot be forged."""
+    def _remove(self, path: str) -> None:
+        """Removes a file or a tree, also one that was shut, or is so deep that the paths in it are too long to use.
+
+        So directories are moved up before they are looked into. No other process is there to play tricks.
+        """
+        waiting = [path]
+        while waiting:
+            path = waiting[-1]
+            if not stat.S_ISDIR(os.lstat(path).st_mode):
+                os.unlink(waiting.pop())
+                continue
+            os.chmod(path, 0o700)
+            with os.scandir(path) as entries:
+                found = list(entries)
+            for entry in found:
+                if entry.is_dir(follow_symlinks=False):
+                    os.chmod(entry.path, 0o700)
+                    waiting.append(f"{self._place}/{os.urandom(16).hex()}")
+                    os.rename(entry.path, waiting[-1])
+                else:
+                    os.unlink(entry.path)
+            if path == waiting[-1]:
+                os.rmdir(waiting.pop())
+
+    def _entries(self, *, anything: bool = False):
+        """Every path with what tells that it has changed; the time of the last change of state cannot be forged.
+
+        What is in new directories is left out, unless `anything` counts: they go with all that is in them.
+        """
         waiting = [self._place]
         while waiting:
             try:
@@ -51,25 +79,11 @@ class Scratch:
                         is_directory = stat.S_ISDIR(status.st_mode)
                         told = () if is_directory else (status.st_size, status.st_ctime_ns)
                         yield entry.path, (status.st_ino, status.st_mode, *told)
-                        if is_directory:
-                            self._open(entry.path)
+                        if is_directory and (anything or entry.path in self._kept):
                             waiting.append(entry.path)
             except OSError:  # not to be looked into: it is seen that the room it takes is not given back
                 continue
 
-    def _open(self, path: str) -> None:
-        """A directory that a row has shut must not keep what is in it. No other process is there to play tricks."""
-        if path not in self._kept:
-            os.chmod(path, 0o700)
-
     def _used(self) -> tuple:
         room = os.statvfs(self._place)
         return room.f_blocks - room.f_bfree, room.f_files - room.f_ffree
-
-
-def _remove(path: str) -> None:
-    with contextlib.suppress(OSError):
-        if stat.S_ISDIR(os.lstat(path).st_mode):
-            os.rmdir(path)
-        else:
-            os.unlink(path)

@@ -5,8 +5,10 @@ that, it ends every other process and executes itself anew: no zygote comes of a
 """
 
 import ctypes
+import errno
 import os
 import select
+import signal
 import socket
 import struct
 import sys
@@ -35,12 +37,13 @@ _LIMITS = {
 }
 _MUCH_BYTES = 32 * 1024
 _SOON_SECONDS = 0.01
+_NO_ROOM = b"the module has left no room in /tmp"
 _IN_ZYGOTE = (wire.LOAD, wire.FIT)
 _ANEW = [sys.executable, *sys.orig_argv[1:]]
 
 
 class Lost(Exception):
-    """There is nothing to run anything in."""
+    """There is nothing to run anything in, for a reason if one is known."""
 
 
 class Supervisor:
@@ -62,9 +65,9 @@ class Supervisor:
             command, argument = body[:1], body[1:]
             try:
                 self._obey(command, argument)
-            except Lost:
+            except Lost as lost:
                 self._processes.end_all()
-                self._say(wire.record(wire.LOST, b""))
+                self._say(wire.record(wire.LOST, b"".join(lost.args)))
             self._flush()
 
     def _obey(self, command: bytes, argument: bytes) -> None:
@@ -116,7 +119,9 @@ class Supervisor:
         return answer
 
     def _settled(self, found: list) -> bytes:
-        """Makes what a call in the zygote has left in /tmp a part of what every row starts from."""
+        """Makes what a call in the zygote has left in /tmp a part of what every row starts from; not its processes."""
+        if self._fresh_rows:
+            self._processes.end_others()
         self._scratch.remember()
         return found[0]
 
@@ -185,7 +190,7 @@ class Supervisor:
                 self._shared = None
                 call.finish()
                 self._status(call, _EXIT_SECONDS)
-            self._processes.end_others()
+            self._clean_up()
 
     # -- waiting ---------------------------------------------------------------------------------------------------
     def _call(self, command: bytes) -> Call:
@@ -194,8 +199,8 @@ class Supervisor:
         self._processes.ran_out_of_memory()  # what happened until now is not this call's
         try:
             return Call(command, self._control, self._limits)
-        except OSError:  # it has just died, or there is no room for prints in the /tmp that it left
-            raise Lost from None
+        except OSError as error:  # it has closed its end of the connection, or is just dying
+            raise Lost(_NO_ROOM if error.errno == errno.ENOSPC else b"") from None
 
     def _await(self, call: Call, command: bytes, most: int):
         """The next records, at most so many. Else what went wrong: a kind, or 0 when the process is gone."""
@@ -272,6 +277,7 @@ def main(settings: dict) -> None:
         os.dup2(standard, place, inheritable=False)
         os.dup2(os.open(os.devnull, os.O_RDWR), standard)
     os.closerange(3, _HOST_IN)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # which from inside cannot end process 1; Python's own handler would
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     _be_killed_first(yes=True)
     child = os.fork()

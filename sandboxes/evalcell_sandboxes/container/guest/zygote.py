@@ -11,7 +11,6 @@ import array
 import contextlib
 import os
 import resource
-import signal
 import socket
 import struct
 import sys
@@ -25,6 +24,8 @@ STATUS = struct.Struct("!idQ")
 """How a process ended that ran rows: its wait status, CPU seconds, and peak of memory in bytes."""
 
 _DESCRIPTORS = 3
+_MOST_DESCRIPTORS = 1024
+"""As the container's own limit has it. What `getrlimit` says a module may have lowered, with higher ones open."""
 _IN_PLACE = (wire.LOAD, wire.FIT)
 
 
@@ -64,7 +65,10 @@ def start(evaluator: Evaluator, command: bytes, descriptors: list, control: sock
         os._exit(0)
     for descriptor in descriptors:
         os.close(descriptor)
-    _, status, usage = os.wait4(child, 0)
+    try:
+        _, status, usage = os.wait4(child, 0)
+    except ChildProcessError:  # it has ended, but the module takes no notice of children, or has waited for all
+        return STATUS.pack(0, 0.0, 0)
     return STATUS.pack(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
@@ -87,7 +91,7 @@ def _adopt(descriptors: list) -> None:
 def _keep_only(descriptor: int) -> None:
     """Closes what the module has opened: two rows that held the same pipe could talk to each other."""
     os.closerange(3, descriptor)
-    os.closerange(descriptor + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    os.closerange(descriptor + 1, _MOST_DESCRIPTORS)
 
 
 def _answer(evaluator: Evaluator, command: bytes, descriptor: int) -> None:
@@ -157,4 +161,3 @@ def _hold_tight(limits: dict) -> None:
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(what, (most, most))
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
