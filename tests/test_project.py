@@ -59,6 +59,7 @@ def test_the_wheel_fits_every_platform_and_carries_the_image(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert f"evalcell_sandboxes/wasm/{image.file_name()}" in names
     assert "evalcell_sandboxes/wasm/guest/wit/guest.wit" in names
+    assert {"evalcell_sandboxes/guest/results.py", "evalcell_sandboxes/container/guest/supervisor.py"} <= set(names)
     assert any(name.endswith("licenses/NOTICE") for name in names)
     assert {name.split("/")[0] for name in names if "dist-info" not in name} == {
         "evalcell",
