@@ -58,18 +58,16 @@ WORLD = [42, [], 3]
 """What an honest row finds: process 1, the one it was forked from, and itself."""
 
 _CONTROL = """
-reading, writing = os.pipe()
 victim = os.fork()
 if victim == 0:
     if os.fork() == 0:
         print(attack(), flush=True)
         os._exit(0)
-    os.close(writing)
     while True: time.sleep(1)
-os.close(writing)
-os.read(reading, 1)  # until the attack is over
-time.sleep(0.1)
-ended = os.waitpid(victim, os.WNOHANG | os.WUNTRACED) != (0, 0)
+ended, until = False, time.monotonic() + 0.4
+while not ended and time.monotonic() < until:
+    time.sleep(0.01)
+    ended = os.waitpid(victim, os.WNOHANG | os.WUNTRACED) != (0, 0)
 print("victim", "is gone" if ended else "lives", flush=True)
 os.killpg(0, signal.SIGKILL)
 """
