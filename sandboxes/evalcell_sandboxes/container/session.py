@@ -15,7 +15,7 @@ _ROWS_A_FRAME = 256
 _FRAME_BYTES = 4 * 1024**2
 _MOST_FAILED_LOADS = 3
 _MOST_LOST = 2
-"""How often a row may find nothing to run in: once for what the row before it did, and once more to be sure."""
+"""How often a call may find nothing to run in: once for what the row before it did, and once more to be sure."""
 _NOTE_BYTES = 200
 _DAY_SECONDS = 86_400.0
 _MOST_BYTES = 1 << 48
@@ -75,7 +75,9 @@ class ContainerSession(Session):
         self._fitted_on = _lines(rows)
         self._settle()
         if self._alive and self._unspoilt:
-            return self._checked(self._fit())
+            fitted = self._fit()
+            if self._alive:
+                return self._checked(fitted)
         return self._renew()
 
     def bursts(self, rows: Sequence[Raw]) -> Iterator[list[Outcome]]:
@@ -92,10 +94,15 @@ class ContainerSession(Session):
                 yield outcomes
 
     def aggregate(self, results: Raw) -> Outcome:
-        ready = self._ready()
-        if not isinstance(ready, Returned):
-            return ready
-        return self._call(wire.AGGREGATE, results, "aggregate_seconds", self._limits.result_bytes)
+        outcome: Outcome = Crashed(message=_DIED)
+        for _ in range(_MOST_LOST):
+            ready = self._ready()
+            if not isinstance(ready, Returned):
+                return ready
+            outcome = self._call(wire.AGGREGATE, results, "aggregate_seconds", self._limits.result_bytes)
+            if self._alive:
+                break
+        return outcome
 
     def _run(self, rows: Sequence[Raw]) -> Iterator[list[Outcome]]:
         """Runs some rows: all of them, or those before there was nothing left to run them in."""

@@ -1,0 +1,98 @@
+"""Code that does what it is told, against whoever runs it: behind the wall, and in the open as a control."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+MODULE = '''
+import ctypes, gc, os, resource, signal, socket, stat, struct, subprocess, sys, threading, time
+
+def victims():
+    """Those who run this: process 1 and the parent; in the open the parent alone, and never the machine's."""
+    return [os.getppid()] if "OPEN" in os.environ else [1, os.getppid()]
+
+def record(value, wall=0.0, cpu=0.0, memory=0):
+    """What a process says of a row that is done."""
+    report = b'{"value":%s}' % value
+    return struct.pack("!BddQIII", 0, wall, cpu, memory, len(report), 0, 0) + report
+
+def sockets(kind):
+    """The descriptors of this process that are sockets of a kind."""
+    for descriptor in range(3, 256):
+        try:
+            with socket.socket(fileno=os.dup(descriptor)) as found:
+                if found.type == kind: yield descriptor
+        except OSError: pass
+
+def daemon(work):
+    """Leaves a process that is nobody's child, and that no signal ends which can be ignored."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork(): os._exit(0)
+        for number in set(range(1, 65)) - {signal.SIGKILL, signal.SIGSTOP, 32, 33}: signal.signal(number, signal.SIG_IGN)
+        while True: work()
+
+def fill():
+    """Makes files until there is no room for another one."""
+    made = 0
+    try:
+        while True:
+            open(f"/tmp/{made}", "w").close()
+            made += 1
+    except OSError:
+        return made
+'''
+
+_EVALUATE = """
+def evaluate(output):
+    if output == "world":
+        processes = [name for name in os.listdir("/proc") if name.isdigit()]
+        states = [open(f"/proc/{name}/stat").read().rpartition(")")[2].split()[0] for name in processes]
+        return [6 * 7, os.listdir("/tmp"), len(processes) - states.count("Z")]
+    return attack()
+"""
+
+WORLD = [42, [], 3]
+"""What an honest row finds: process 1, the one it was forked from, and itself."""
+
+_CONTROL = """
+victim = os.fork()
+if victim == 0:
+    if os.fork() == 0:
+        print(attack(), flush=True)
+        os._exit(0)
+    while True: time.sleep(1)
+ended, until = False, time.monotonic() + 0.4
+while not ended and time.monotonic() < until:
+    time.sleep(0.01)
+    ended = os.waitpid(victim, os.WNOHANG | os.WUNTRACED) != (0, 0)
+print("victim", "is gone" if ended else "lives", flush=True)
+os.killpg(0, signal.SIGKILL)
+"""
+
+
+def rows_that(body: str, *, top: str = "") -> str:
+    """An evaluator with rows that attack with the body, and with honest ones; `top` runs when it is loaded."""
+    return f"{MODULE}{top}\n{_attack(body)}{_EVALUATE}"
+
+
+def in_the_open(body: str) -> tuple[object, bool]:
+    """What the attack gives where nothing is in its way, and whether its victim, its own parent, lives on."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"{MODULE}{_attack(body)}{_CONTROL}"],
+        env={**os.environ, "OPEN": "1"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        start_new_session=True,  # all of which it ends at last
+    )
+    lines = done.stdout.splitlines()
+    said = [line for line in lines if not line.startswith("victim")]
+    return (json.loads(said[0].lower().replace("none", "null")) if said else None), "victim lives" in lines
+
+
+def _attack(body: str) -> str:
+    return "\ndef attack():\n" + textwrap.indent(body.strip("\n"), "    ") + "\n"
