@@ -222,3 +222,11 @@ def test_records_of_batches_are_in_order_through_the_engine(score):
     scored = score(source, [{"output": n} for n in range(2_000)], sandbox="container", isolation="evaluator", lanes=2)
     assert [(record.row, record.score) for record in scored.records] == [(n, n) for n in range(2_000)]
     assert scored[0].stdout.startswith("batch of")
+
+
+def test_a_file_that_the_module_reads_is_read_from_the_same_place_by_every_row(container_wall):
+    source = "import os\nFILE = open(os.__file__, 'rb')\nFILE.read(10)\ndef evaluate(output):\n    return FILE.read(output).hex()\n"
+    with boxed(container_wall, source) as session:
+        first, second, other = map(value, ask(session, 5, 5, 9))
+    assert first == second
+    assert other.startswith(first)

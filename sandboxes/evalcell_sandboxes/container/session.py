@@ -62,7 +62,6 @@ class ContainerSession(Session):
         self._alive = True
         self._unspoilt = True
         self._owed = 0
-        self._lost_because = _DIED
         self._failed_loads = 0
         self._command = wire.ROWS
         self._loaded = self._checked(self._load())
@@ -83,7 +82,7 @@ class ContainerSession(Session):
     def bursts(self, rows: Sequence[Raw]) -> Iterator[list[Outcome]]:
         done = lost = 0
         while done < len(rows):
-            ready = self._ready() if lost < _MOST_LOST else Crashed(message=self._lost_because)
+            ready = self._ready() if lost < _MOST_LOST else Crashed(message=_DIED)
             if not isinstance(ready, Returned):
                 done, lost = done + 1, 0
                 yield [ready]
@@ -118,14 +117,11 @@ class ContainerSession(Session):
         records = self._box.receive(self._limits.wall_seconds)
         self._owed -= len(records)
         if records[-1].kind == wire.LOST:
-            self._lose(records.pop())
+            lost = records.pop()
+            self._alive, self._owed = False, 0
+            if lost.report:  # then trying again is no use
+                return [*(self._outcome(record, most) for record in records), Crashed(message=_text(lost.report))]
         return [self._outcome(record, most) for record in records]
-
-    def _lose(self, record: Record) -> str:
-        """Nothing is left to run in. Says why."""
-        self._alive, self._owed = False, 0
-        self._lost_because = record.report.decode(errors="replace") or _DIED
-        return self._lost_because
 
     def _settle(self) -> None:
         """Hears out what nobody has asked for any more: whoever took outcomes of rows may have left before the last."""
@@ -175,7 +171,8 @@ class ContainerSession(Session):
         self._box.send(command, body)
         (record,) = self._box.receive(getattr(self._limits, limit))
         if record.kind == wire.LOST:
-            return Crashed(message=self._lose(record))
+            self._alive = False
+            return Crashed(message=_text(record.report) or _DIED)
         return self._outcome(record, most)
 
     def _outcome(self, record: Record, most: int | None) -> Outcome:

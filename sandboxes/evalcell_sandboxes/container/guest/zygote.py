@@ -9,9 +9,11 @@ How a row gets its fresh state is the one function `start`. Nothing but this fil
 
 import array
 import contextlib
+import fcntl
 import os
 import resource
 import socket
+import stat
 import struct
 import sys
 import time
@@ -41,6 +43,7 @@ def begin(control: socket.socket, settings: dict) -> None:
 
 def serve(control: socket.socket, evaluator: Evaluator) -> None:
     """Does what the supervisor says, until it is gone."""
+    files = []
     while True:
         command, descriptors = _receive(control)
         if not command:
@@ -49,17 +52,19 @@ def serve(control: socket.socket, evaluator: Evaluator) -> None:
             _adopt(descriptors)
             _answer(evaluator, command, descriptors[0])
             os.close(descriptors[0])
+            files = _readable_files()
         else:
-            control.send(start(evaluator, command, descriptors, control))
+            control.send(start(evaluator, command, descriptors, control, files))
 
 
-def start(evaluator: Evaluator, command: bytes, descriptors: list, control: socket.socket) -> bytes:
+def start(evaluator: Evaluator, command: bytes, descriptors: list, control: socket.socket, files: list) -> bytes:
     """Runs what the command asks for in a process that starts in the state this one is in; gives how it ended."""
     child = os.fork()
     if not child:
         control.close()
         _adopt(descriptors)
-        _keep_only(descriptors[0])
+        _open_anew(files)
+        _keep_only({descriptors[0], *files})
         with contextlib.suppress(BaseException):
             _answer(evaluator, command, descriptors[0])
         os._exit(0)
@@ -88,10 +93,31 @@ def _adopt(descriptors: list) -> None:
         os.close(descriptor)
 
 
-def _keep_only(descriptor: int) -> None:
-    """Closes what the module has opened: two rows that held the same pipe could talk to each other."""
-    os.closerange(3, descriptor)
-    os.closerange(descriptor + 1, _MOST_DESCRIPTORS)
+def _readable_files() -> list:
+    """The files that the module has open and can only read."""
+    found = []
+    for descriptor in sorted(set(map(int, os.listdir("/proc/self/fd"))) - {0, 1, 2}):
+        with contextlib.suppress(OSError):
+            only_read = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
+            if only_read and stat.S_ISREG(os.fstat(descriptor).st_mode):
+                found.append(descriptor)
+    return found
+
+
+def _open_anew(files: list) -> None:
+    """Opens files once more in place of themselves: processes that share one share how far it was read."""
+    for descriptor in files:
+        anew = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY)
+        os.lseek(anew, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
+        os.dup2(anew, descriptor, inheritable=False)
+        os.close(anew)
+
+
+def _keep_only(kept: set) -> None:
+    """Closes what else the module has opened: two rows that held the same pipe could talk to each other."""
+    ends = sorted(kept)
+    for before, after in zip([2, *ends], [*ends, _MOST_DESCRIPTORS], strict=True):
+        os.closerange(before + 1, after)
 
 
 def _answer(evaluator: Evaluator, command: bytes, descriptor: int) -> None:
