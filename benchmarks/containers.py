@@ -4,7 +4,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -24,14 +24,12 @@ BARS = (
     Bar("containers/first_score/nothing_cached", 30),
     Bar("containers/all_rows/hashing_similarity/shared_state", 12),
     Bar("containers/all_rows/hashing_similarity/fresh_state", 75),
-    Bar("containers/hashing_similarity/batched/shared_state", 3_500),
-    Bar("containers/hashing_similarity/batched/fresh_state", 90),
+    Bar("containers/batched/hashing_similarity/shared_state", 3_500),
+    Bar("containers/batched/hashing_similarity/fresh_state", 90),
 )
 """What was promised on a machine with two cores; rows/s are those of one."""
 _ISOLATIONS = {"shared_state": Isolation.EVALUATOR, "fresh_state": Isolation.ROW}
 _LANES = 2
-_RUNS = 2
-"""Of everything that is timed from a process's start. The better one counts."""
 _FEWER = 10
 """Fresh state runs so many times fewer rows than shared state, and its time is scaled."""
 
@@ -68,7 +66,7 @@ def containers(bench: Bench) -> list[Measurement]:
 
 def _cold(bench: Bench) -> Timed:
     bench.tell("First score with nothing cached: scikit-learn is resolved, downloaded and compiled")
-    cold = _timed(bench.scratch, SIMILARITY, bench.container_rows, Isolation.EVALUATOR)
+    cold = _timed(bench.scratch, SIMILARITY, len(SIMILARITY.rows()), Isolation.EVALUATOR)
     bench.tell(f"First score with nothing cached: {cold.first:.1f} s")
     return cold
 
@@ -87,27 +85,23 @@ def _installed(target: Path) -> Path:
 
 # -- whole runs of the command ---------------------------------------------------------------------------------------
 def _whole_runs(bench: Bench, packages: Path, cold: Timed) -> list[Measurement]:
-    found, cached = [], []
+    """Each once: they are long."""
+    found, first = [], {BARE: _bare_first(packages), "nothing_cached": cold.first}
     for case in (SIMILARITY, SIMILARITY_BATCH, EXACT):
         # A cosine that rounding has put above 1 is moved onto the range that the file declares.
         expected = [min(score, 1.0) for score in _scores(case, packages)]
+        seconds = {BARE: _bare_seconds(case, packages, bench.container_rows)}
+        runs = {name: _timed(bench.scratch, case, _count(name, bench), _ISOLATIONS[name]) for name in _states(case)}
+        for name, timed in runs.items():
+            designs.agree(name, case, timed.scores, expected)
+            seconds[name] = timed.scaled(bench.container_rows)
         if case is SIMILARITY:
             designs.agree("nothing_cached", case, cold.scores, expected)
-        taken: dict[str, list[float]] = {}
-        for _ in range(_RUNS):
-            taken.setdefault(BARE, []).append(_bare_seconds(case, packages, bench.container_rows))
-            for name in _states(case):
-                timed = _timed(bench.scratch, case, _count(name, bench), _ISOLATIONS[name])
-                designs.agree(name, case, timed.scores, expected)
-                taken.setdefault(name, []).append(timed.scaled(bench.container_rows))
-                if case is SIMILARITY:
-                    cached.append(timed.first)
-        told = ", ".join(f"{name} {min(seconds):.1f} s" for name, seconds in taken.items())
+            first["layer_cached"] = min(timed.first for timed in runs.values())
+        told = ", ".join(f"{name} {taken:.1f} s" for name, taken in seconds.items())
         bench.tell(f"{case.title}, {bench.container_rows:,} rows on {_LANES} lanes: {told}")
-        group = f"containers/all_rows/{case.name}"
-        found += _against_bare(group, {name: min(seconds) for name, seconds in taken.items()}, "s")
-    first = {BARE: _bare_first(packages), "nothing_cached": cold.first, "layer_cached": min(cached)}
-    return [*_against_bare("containers/first_score", first, "s"), *found]
+        found += _seconds(f"containers/all_rows/{case.name}", seconds)
+    return [*_seconds("containers/first_score", first), *found]
 
 
 def _states(case: Case) -> Sequence[str]:
@@ -155,19 +149,17 @@ def _bare_seconds(case: Case, packages: Path, count: int) -> float:
 
 
 def _bare_first(packages: Path) -> float:
-    """The better of some runs with a single row."""
-    taken = []
-    for _ in range(_RUNS):
-        started = time.perf_counter()
-        with Plain(SIMILARITY.path, packages) as process:
-            process.ask(list(SIMILARITY.lines(1)))
-            process.answer()
-            taken.append(time.perf_counter() - started)
-    return min(taken)
+    """A plain process from its start to its first score, with the packages and their bytecode there."""
+    _scores(SIMILARITY, packages)  # compiles
+    started = time.perf_counter()
+    with Plain(SIMILARITY.path, packages) as process:
+        process.ask(list(SIMILARITY.lines(1)))
+        process.answer()
+        return time.perf_counter() - started
 
 
 def _scores(case: Case, packages: Path) -> list[float]:
-    """What every design must give for the distinct rows. It also leaves Python's bytecode beside the packages."""
+    """What every design must give for the distinct rows."""
     with Plain(case.path, packages) as process:
         process.ask(list(case.lines(len(case.rows()))))
         return process.answer()[1]
@@ -178,17 +170,32 @@ def _warm(bench: Bench, packages: Path) -> list[Measurement]:
     found = []
     for case in (SIMILARITY, SIMILARITY_BATCH, EXACT):
         with ExitStack() as stack:
-            plain = stack.enter_context(Plain(case.path, packages))
-            ways = [Design(BARE, 200, _bare(plain))]
-            for state in _states(case):
-                session = stack.enter_context(_opened(case, _ISOLATIONS[state]))
-                if case is not SIMILARITY_BATCH:
-                    ways.append(Design(f"row_by_row/{state}", 20, _session(session, row_by_row=True)))
-                ways.append(Design(f"batched/{state}", 50, _session(session, row_by_row=False)))
+            ways = _ways(case, packages, stack)
             expected = _scores(case, packages)
             best = designs.best_of_rounds(ways, case, bench.rounds, bench.seconds / 2, bench.tell, expected)
-        found += _against_bare(f"containers/{case.name}", best, "rows/s")
+        found += named(case.name, best)
     return found
+
+
+def _ways(case: Case, packages: Path, stack: ExitStack) -> list[Design]:
+    """Everything is started here, and stays open for all rounds."""
+    sessions = {state: stack.enter_context(_opened(case, _ISOLATIONS[state])) for state in _states(case)}
+    plain = _bare(stack.enter_context(Plain(case.path, packages)))
+    batched = [Design(f"batched/{state}", 50, _together(session)) for state, session in sessions.items()]
+    if case is SIMILARITY_BATCH:
+        return [Design(f"batched/{BARE}", 200, plain), *batched]
+    one_by_one = [Design(f"row_by_row/{state}", 20, _one_by_one(session)) for state, session in sessions.items()]
+    return [Design(f"row_by_row/{BARE}", 200, plain), *one_by_one, *batched]
+
+
+def named(evaluator: str, best: Mapping[str, float]) -> list[Measurement]:
+    """The measurements of an evaluator's designs, which are called by how rows are passed and from which state."""
+    names = {design: "containers/{0}/{2}/{1}".format(*design.split("/"), evaluator) for design in best}
+    baseline = next(name for name in names.values() if name.endswith(f"/{BARE}"))
+    return [
+        Measurement(name, best[design], "rows/s", None if name == baseline else baseline)
+        for design, name in names.items()
+    ]
 
 
 def _opened(case: Case, isolation: Isolation) -> AbstractContextManager[Session]:
@@ -205,14 +212,21 @@ def _bare(plain: Plain) -> Run:
     return run
 
 
-def _session(session: Session, *, row_by_row: bool) -> Run:
-    """One row in each call, or all rows in one: how many of them travel together is then the wall's business."""
+def _one_by_one(session: Session) -> Run:
+    """One row in each call."""
+    return _timed_session(session, lambda lines: [[line] for line in lines])
 
+
+def _together(session: Session) -> Run:
+    """All rows in one call: how many of them travel together is the wall's business."""
+    return _timed_session(session, lambda lines: [lines])
+
+
+def _timed_session(session: Session, calls: Callable[[list[bytes]], list[list[bytes]]]) -> Run:
     def run(case: Case, count: int) -> Measured:
-        lines = [line.encode() for line in case.lines(count)]
-        calls = [[line] for line in lines] if row_by_row else [lines]
+        rows = calls([line.encode() for line in case.lines(count)])
         started = time.perf_counter()
-        outcomes = [outcome for call in calls for outcome in session.run(call)]
+        outcomes = [outcome for some in rows for outcome in session.run(some)]
         seconds = time.perf_counter() - started
         return Measured(count / seconds, [_score(outcome) for outcome in outcomes])
 
@@ -224,10 +238,9 @@ def _score(outcome: Outcome) -> float:
     return score_of(outcome.value)
 
 
-def _against_bare(group: str, values: Mapping[str, float], unit: str) -> list[Measurement]:
-    """A measurement of each, to be read against bare CPython's."""
-    baseline = f"{group}/{BARE}"
+def _seconds(group: str, values: Mapping[str, float]) -> list[Measurement]:
+    """Seconds to be read against bare CPython's."""
     return [
-        Measurement(f"{group}/{name}", value, unit, None if name == BARE else baseline)
+        Measurement(f"{group}/{name}", value, "s", None if name == BARE else f"{group}/{BARE}")
         for name, value in values.items()
     ]
