@@ -27,10 +27,10 @@ CHART = ROOT / "docs" / "benchmarks.svg"
 _HELP = """Measure evalcell against bare CPython and against a fresh interpreter for each row, in one run.
 
 parts:
-  rows    rows/s of every design on four evaluators, whose scores must agree
-  lanes   rows/s with a lane for every core, against one lane
-  start   seconds for ten rows with nothing compiled yet and after that, and for one row
-  memory  peak memory on 200,000 rows, of the command and of a lane
+  rows        rows/s of every design on four evaluators, whose scores must agree
+  lanes       rows/s with a lane for every core, against one lane
+  start       seconds for ten rows with nothing compiled yet and after that, and for one row
+  memory      peak memory on 200,000 rows, of the command and of a lane
   containers  seconds and rows/s of scikit-learn in containers, against bare CPython with the same packages
 """
 _EPILOG = """A run of all parts takes ten to twelve minutes and leaves benchmarks/latest.json and docs/benchmarks.svg.

@@ -20,12 +20,13 @@ from evalcell_sandboxes import Confinement, Isolation, Outcome, Program, Returne
 from evalcell_sandboxes.container.installing import install, platform_of
 
 BARE = "bare_cpython"
+FORK = "bare_fork"
 BARS = (
     Bar("containers/first_score/nothing_cached", 30),
     Bar("containers/all_rows/hashing_similarity/shared_state", 12),
     Bar("containers/all_rows/hashing_similarity/fresh_state", 75),
     Bar("containers/batched/hashing_similarity/shared_state", 3_500),
-    Bar("containers/batched/hashing_similarity/fresh_state", 90),
+    Bar("containers/batched/hashing_similarity/fresh_state", 90, f"containers/row_by_row/hashing_similarity/{FORK}"),
 )
 """What was promised on a machine with two cores; rows/s are those of one."""
 _ISOLATIONS = {"shared_state": Isolation.EVALUATOR, "fresh_state": Isolation.ROW}
@@ -180,12 +181,16 @@ def _warm(bench: Bench, packages: Path) -> list[Measurement]:
 def _ways(case: Case, packages: Path, stack: ExitStack) -> list[Design]:
     """Everything is started here, and stays open for all rounds."""
     sessions = {state: stack.enter_context(_opened(case, _ISOLATIONS[state])) for state in _states(case)}
-    plain = _bare(stack.enter_context(Plain(case.path, packages)))
+    plain, forked = (stack.enter_context(Plain(case.path, packages)) for _ in range(2))
     batched = [Design(f"batched/{state}", 50, _together(session)) for state, session in sessions.items()]
     if case is SIMILARITY_BATCH:
-        return [Design(f"batched/{BARE}", 200, plain), *batched]
+        return [Design(f"batched/{BARE}", 200, _bare(plain)), *batched]
     one_by_one = [Design(f"row_by_row/{state}", 20, _one_by_one(session)) for state, session in sessions.items()]
-    return [Design(f"row_by_row/{BARE}", 200, plain), *one_by_one, *batched]
+    bare = [
+        Design(f"row_by_row/{BARE}", 200, _bare(plain)),
+        Design(f"row_by_row/{FORK}", 20, _bare(forked, forked=True)),
+    ]
+    return [*bare, *one_by_one, *batched]
 
 
 def named(evaluator: str, best: Mapping[str, float]) -> list[Measurement]:
@@ -203,9 +208,9 @@ def _opened(case: Case, isolation: Isolation) -> AbstractContextManager[Session]
     return sandbox("container").open(program, Confinement(isolation=isolation))
 
 
-def _bare(plain: Plain) -> Run:
+def _bare(plain: Plain, *, forked: bool = False) -> Run:
     def run(case: Case, count: int) -> Measured:
-        plain.ask(list(case.lines(count)))
+        plain.ask(list(case.lines(count)), forked=forked)
         seconds, scores = plain.answer()
         return Measured(count / seconds, scores)
 

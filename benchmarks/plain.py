@@ -4,6 +4,7 @@ This file is both sides. `Plain` starts it as a script, which imports nothing bu
 evaluator itself imports; packages are found in a directory that was installed for it.
 """
 
+import gc
 import json
 import os
 import subprocess
@@ -40,10 +41,10 @@ class Plain(AbstractContextManager["Plain"]):
         self._process.kill()
         self._process.communicate()
 
-    def ask(self, lines: Sequence[str]) -> None:
-        """Hands it rows; `answer` waits for what becomes of them."""
+    def ask(self, lines: Sequence[str], *, forked: bool = False) -> None:
+        """Hands it rows; `answer` waits for what becomes of them. With `forked`, each row has a fork to itself."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(lines) + "\n")
+        self._process.stdin.write(json.dumps([forked, lines]) + "\n")
         self._process.stdin.flush()
 
     def answer(self) -> tuple[float, list[float]]:
@@ -77,11 +78,12 @@ def _environment(packages: Path) -> dict[str, str]:
 def _serve(evaluator: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "evaluator"}
     exec(compile(evaluator.read_text(encoding="utf-8"), str(evaluator), "exec"), namespace)
+    gc.freeze()  # as the container does before it forks
     score = _batched(namespace["evaluate_batch"]) if "evaluate_batch" in namespace else _each(namespace["evaluate"])
     for asked in sys.stdin:
-        lines = json.loads(asked)
+        forked, lines = json.loads(asked)
         started = time.perf_counter()
-        texts = score(lines)
+        texts = [_in_a_fork(score, line) for line in lines] if forked else score(lines)
         print(json.dumps([time.perf_counter() - started, texts]), flush=True)
 
 
@@ -95,6 +97,20 @@ def _batched(evaluate_batch: Callable[[list[Any]], list[Any]]) -> Callable[[list
         return [json.dumps(value) for lot in lots for value in evaluate_batch([json.loads(line) for line in lot])]
 
     return score
+
+
+def _in_a_fork(score: Callable[[list[str]], list[str]], line: str) -> str:
+    """A row in the state that the process was in when the module was loaded, and nothing that guards it."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(writing, score([line])[0].encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as result:
+        text = result.read()
+    os.waitpid(child, 0)
+    return text
 
 
 if __name__ == "__main__":

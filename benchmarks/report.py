@@ -21,10 +21,14 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Bar:
-    """What a measurement is to reach: rows/s at least, anything else at most."""
+    """What a measurement is to reach: rows/s at least, anything else at most.
+
+    `reach` names the measurement that it cannot be better than, which is its baseline unless another is named.
+    """
 
     name: str
     value: float
+    reach: str | None = None
 
     def met(self, found: Measurement) -> bool:
         return found.value >= self.value if self._is_floor(found) else found.value <= self.value
@@ -80,13 +84,13 @@ def table(measurements: Sequence[Measurement], bars: Sequence[Bar] = ()) -> str:
 def out_of_reach(measurements: Sequence[Measurement], bars: Sequence[Bar]) -> list[str]:
     """A sentence for each bar that this machine cannot reach, because what it is read against misses it too."""
     by_name = {found.name: found for found in measurements}
-    held = [(bar, by_name[bar.name]) for bar in bars if bar.name in by_name]
-    against = [(bar, by_name[found.baseline]) for bar, found in held if found.baseline in by_name]
+    held = [(bar, bar.reach or by_name[bar.name].baseline) for bar in bars if bar.name in by_name]
+    best = [(bar, by_name[name]) for bar, name in held if name in by_name]
     return [
-        f"{baseline.name} itself is {_shown(baseline.value)} {baseline.unit}: on this machine, as it is now, nothing "
-        f"can reach the bar of {_shown(bar.value)} for {bar.name}. Read the ratio."
-        for bar, baseline in against
-        if not bar.met(baseline)
+        f"{found.name} itself is {_shown(found.value)} {found.unit}, with no wall at all: on this machine, as it is "
+        f"now, the bar of {_shown(bar.value)} {found.unit} for {bar.name} is out of reach. Read the ratio."
+        for bar, found in best
+        if not bar.met(found)
     ]
 
 
