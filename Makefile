@@ -38,7 +38,7 @@ format: .venv/installed ## Format the code and apply safe fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: .venv/installed ## Measure rows/s, start-up and memory against baselines (eight minutes)
+bench: .venv/installed ## Measure rows/s, start-up and memory against baselines (eleven minutes)
 	$(BIN)/python -m benchmarks
 
 engine: ## Find a container engine to test against, or start one of our own; print its address

@@ -12,6 +12,7 @@ DISTINCT_ROWS = 200
 """So many rows of a case differ; a run that needs more of them starts over."""
 
 _EVALUATORS = Path(__file__).parent / "evaluators"
+_EXAMPLES = Path(__file__).parent.parent / "examples"
 _PROSE = (
     "the invoice was paid in full on Monday and nobody at our office had asked for it; a customer's order left late "
     "because one carrier lost its label twice, so we refunded shipping, wrote an apology with 20 percent off, and "
@@ -27,10 +28,11 @@ class Case:
     name: str
     title: str
     make: Callable[[Random], tuple[str, str]]
+    folder: Path = _EVALUATORS
 
     @property
     def path(self) -> Path:
-        return _EVALUATORS / f"{self.name}.py"
+        return self.folder / f"{self.name}.py"
 
     def rows(self) -> list[dict[str, str]]:
         """The distinct rows. Each has a seed of its own, so that a row stays the same whatever comes before it."""
@@ -80,8 +82,17 @@ def _invoice_line(random: Random) -> dict[str, Any]:
 def _texts(random: Random) -> tuple[str, str]:
     """500 characters of prose, and the same with every tenth word or so replaced by another."""
     reference = _text(random, 500)
-    words = [word if random.randrange(10) else random.choice(_WORDS) for word in reference.split(" ")]
-    return " ".join(words)[:500].ljust(500, "."), reference
+    return _reworded(random, reference)[:500].ljust(500, "."), reference
+
+
+def _sentences(random: Random) -> tuple[str, str]:
+    """The same with 80 characters, as short answers are."""
+    reference = _text(random, 80)
+    return _reworded(random, reference), reference
+
+
+def _reworded(random: Random, text: str) -> str:
+    return " ".join(word if random.randrange(10) else random.choice(_WORDS) for word in text.split(" "))
 
 
 def _text(random: Random, characters: int) -> str:
@@ -95,3 +106,7 @@ CASES = (
     Case("sequence_ratio", "difflib ratio, 500 characters", _texts),
     Case("token_cosine", "Word counts and cosine, 500 characters", _texts),
 )
+
+EXACT = CASES[0]
+SIMILARITY = Case("hashing_similarity", "scikit-learn", _sentences, _EXAMPLES)
+SIMILARITY_BATCH = Case("hashing_similarity_batch", "scikit-learn, evaluate_batch", _sentences)

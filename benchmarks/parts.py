@@ -34,6 +34,7 @@ class Bench:
     seconds: float = 1.0
     many_rows: int = 200_000
     enduring_rows: int = 1_000_000
+    container_rows: int = 10_000
 
 
 def rows(bench: Bench) -> list[Measurement]:

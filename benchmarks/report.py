@@ -19,6 +19,29 @@ class Measurement:
     baseline: str | None = None
 
 
+@dataclass(frozen=True)
+class Bar:
+    """What a measurement is to reach: rows/s at least, anything else at most.
+
+    `reach` names the measurement that it cannot be better than, which is its baseline unless another is named.
+    """
+
+    name: str
+    value: float
+    reach: str | None = None
+
+    def met(self, found: Measurement) -> bool:
+        return found.value >= self.value if self._is_floor(found) else found.value <= self.value
+
+    def shown(self, found: Measurement) -> str:
+        """The bar as it stands beside the measurement."""
+        most = "at least" if self._is_floor(found) else "at most"
+        return f"{most} {_shown(self.value)}: {'met' if self.met(found) else 'missed'}"
+
+    def _is_floor(self, found: Measurement) -> bool:
+        return found.unit == "rows/s"
+
+
 def entries(measurements: Sequence[Measurement]) -> list[dict[str, Any]]:
     """The measurements as README.md documents them: a ratio is the value divided by the baseline's value.
 
@@ -43,17 +66,32 @@ def write(path: Path, measurements: Sequence[Measurement]) -> None:
     path.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 
-def table(measurements: Sequence[Measurement]) -> str:
-    """The entries for people, with a blank line between groups."""
-    lines, group = [], None
-    for entry in entries(measurements):
+def table(measurements: Sequence[Measurement], bars: Sequence[Bar] = ()) -> str:
+    """The entries for people, with a blank line between groups, and beside each the bar that it is held to."""
+    lines, group, beside = [], None, {bar.name: bar for bar in bars}
+    for found, entry in zip(measurements, entries(measurements), strict=True):
         if group != (group := entry["name"].rpartition("/")[0]):
             lines.append("")
         line = f"{entry['name']:<58} {_shown(entry['value']):>9} {entry['unit']:<6}"
         if entry["ratio"] is not None:
             line += f" {_shown(entry['ratio']):>8} x {entry['baseline'].rpartition('/')[2]}"
+        if (bar := beside.get(found.name)) is not None:
+            line = f"{line:<107} {bar.shown(found)}"
         lines.append(line.rstrip())
     return "\n".join(lines[1:])
+
+
+def out_of_reach(measurements: Sequence[Measurement], bars: Sequence[Bar]) -> list[str]:
+    """A sentence for each bar that this machine cannot reach, because what it is read against misses it too."""
+    by_name = {found.name: found for found in measurements}
+    held = [(bar, bar.reach or by_name[bar.name].baseline) for bar in bars if bar.name in by_name]
+    best = [(bar, by_name[name]) for bar, name in held if name in by_name]
+    return [
+        f"{found.name} itself is {_shown(found.value)} {found.unit}, with no wall at all: on this machine, as it is "
+        f"now, the bar of {_shown(bar.value)} {found.unit} for {bar.name} is out of reach. Read the ratio."
+        for bar, found in best
+        if not bar.met(found)
+    ]
 
 
 def _shown(value: float) -> str:

@@ -9,10 +9,13 @@ import pytest
 
 from benchmarks import report
 from benchmarks.__main__ import drawn
-from benchmarks.cases import CASES
+from benchmarks.cases import CASES, SIMILARITY, SIMILARITY_BATCH
+from benchmarks.containers import BARS, Timed, containers, named
 from benchmarks.designs import Design, Measured, bare, best_of_rounds
-from benchmarks.parts import PEER
-from benchmarks.report import Measurement
+from benchmarks.engines import NoEngine
+from benchmarks.parts import PEER, Bench
+from benchmarks.plain import Plain
+from benchmarks.report import Bar, Measurement
 
 ROOT = Path(__file__).parent.parent
 LATEST = ROOT / "benchmarks" / "latest.json"
@@ -138,3 +141,86 @@ def test_nothing_of_a_chart_lies_outside_it(most):
         end = float(bar.get("x", 0)) + float(bar.get("width"))
         assert float(bar.get("width")) > 0
         assert end <= float(root.get("width"))
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "line"),
+    [
+        pytest.param("rows/s", 4_000.0, "at least 3,500: met", id="fast-enough"),
+        pytest.param("rows/s", 3_000.0, "at least 3,500: missed", id="too-slow"),
+        pytest.param("s", 3_000.0, "at most 3,500: met", id="soon-enough"),
+        pytest.param("s", 4_000.0, "at most 3,500: missed", id="too-late"),
+    ],
+)
+def test_a_bar_stands_beside_its_number_alone(unit, value, line):
+    found = [Measurement("a/held", value, unit), Measurement("a/free", value, unit)]
+    held, free = report.table(found, [Bar("a/held", 3_500)]).splitlines()
+    assert held.endswith(line)
+    assert "at " not in free
+
+
+def test_a_bar_that_even_the_baseline_misses_is_said_to_be_out_of_reach():
+    found = [Measurement("a/bare", 600.0, "rows/s"), Measurement("a/walled", 500.0, "rows/s", "a/bare")]
+    (sentence,) = report.out_of_reach(found, [Bar("a/walled", 3_500)])
+    assert sentence.startswith("a/bare itself is 600 rows/s, with no wall at all")
+    assert "the bar of 3,500 rows/s for a/walled is out of reach" in sentence
+    assert report.out_of_reach(found, [Bar("a/walled", 550), Bar("a/unmeasured", 9_999)]) == []
+
+
+def test_a_bar_may_be_held_against_another_number_than_the_baseline():
+    found = [
+        Measurement("a/bare", 600.0, "rows/s"),
+        Measurement("a/fork", 80.0, "rows/s", "a/bare"),
+        Measurement("a/fresh", 70.0, "rows/s", "a/bare"),
+    ]
+    assert report.out_of_reach(found, [Bar("a/fresh", 90)]) == []
+    (sentence,) = report.out_of_reach(found, [Bar("a/fresh", 90, "a/fork")])
+    assert sentence.startswith("a/fork itself is 80 rows/s")
+
+
+def test_what_is_measured_in_containers_is_read_against_bare_cpython():
+    best = {"row_by_row/bare_cpython": 600.0, "row_by_row/shared_state": 300.0, "batched/fresh_state": 60.0}
+    assert [tuple(entry.values())[::2] for entry in report.entries(named("mine", best))] == [
+        ("containers/row_by_row/mine/bare_cpython", "rows/s", None),
+        ("containers/row_by_row/mine/shared_state", "rows/s", 0.5),
+        ("containers/batched/mine/fresh_state", "rows/s", 0.1),
+    ]
+
+
+def test_rows_that_were_not_run_take_as_long_as_those_of_the_second_half():
+    timed = Timed(first=2.0, middle=5.0, last=6.0, end=7.0, scores=[0.0] * 100)
+    assert timed.scaled(100) == 7.0
+    assert timed.scaled(1_000) == pytest.approx(7.0 + 900 * 1.0 / 50)
+
+
+def test_without_an_engine_containers_are_left_out_with_a_sentence(tmp_path, monkeypatch):
+    def ground(*_arguments):
+        raise NoEngine("None answers. Start Docker.")
+
+    told = []
+    monkeypatch.setattr("benchmarks.containers.own_ground", ground)
+    monkeypatch.setattr("benchmarks.containers.sys.platform", "linux")
+    assert containers(Bench(tmp_path, told.append)) == []
+    assert told == ["Going on without containers: None answers. Start Docker."]
+
+
+@pytest.mark.parametrize("forked", [False, True], ids=["in-one-process", "a-fork-each"])
+def test_a_plain_process_gives_the_scores_of_bare_cpython(tmp_path, forked):
+    with Plain(CASES[0].path, tmp_path) as process:
+        process.ask(list(CASES[0].lines(20)), forked=forked)
+        seconds, scores = process.answer()
+    assert scores == bare(CASES[0], 20).scores
+    assert seconds > 0
+
+
+@pytest.mark.parametrize("case", [SIMILARITY, SIMILARITY_BATCH], ids=lambda case: case.name)
+def test_the_evaluators_for_containers_score_the_same_rows(case):
+    assert case.path.is_file()
+    assert [row.keys() for row in case.rows()] == [{"output", "reference"}] * 200
+
+
+def test_the_documentation_names_what_is_measured_in_containers():
+    page = (ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    for name in ("first_score", "all_rows", "row_by_row", "batched"):
+        assert f"| `containers/{name}/" in page
+    assert {bar.name.split("/")[1] for bar in BARS} <= {"first_score", "all_rows", "batched"}
