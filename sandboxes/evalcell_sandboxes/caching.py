@@ -5,8 +5,12 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evalcell_sandboxes.errors import SandboxFault
+
+if TYPE_CHECKING:
+    from evalcell_sandboxes.sandbox import Progress
 
 
 def cache_dir() -> Path:
@@ -40,6 +44,23 @@ def private_dir(path: Path) -> Path:
             f"Run `chmod 700 {path}` as its owner, or set EVALCELL_CACHE_DIR to a directory of your own."
         )
     return path
+
+
+@contextmanager
+def alone(lock: Path, progress: "Progress", waiting_for: str) -> Iterator[None]:
+    """Lets one process at a time do something; the others say what they wait for."""
+    from filelock import FileLock, Timeout  # slow to import, and seldom needed
+
+    held = FileLock(lock, mode=0o600)
+    try:
+        held.acquire(timeout=0)
+    except Timeout:
+        progress(f"Waiting for {waiting_for}")
+        held.acquire()
+    try:
+        yield
+    finally:
+        held.release()
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from evalcell_sandboxes.caching import cache_dir, private_dir, replacing
+from evalcell_sandboxes.caching import alone, cache_dir, private_dir, replacing
 from evalcell_sandboxes.container.engine import address, connected
 from evalcell_sandboxes.container.failure import translated
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
@@ -154,12 +154,10 @@ def _packed_name() -> str:
 
 
 def _pack(progress: Progress) -> "Image":
-    from filelock import FileLock
-
     from evalcell_sandboxes.container import packing
 
     name = _packed_name()
-    with FileLock(private_dir(cache_dir() / "container") / "packing.lock"):
+    with alone(private_dir(cache_dir() / "container") / "packing.lock", progress, "another process that packs it"):
         if (there := _local(name)) is not None:  # somebody else has just done it
             return there
         with tempfile.TemporaryDirectory(prefix="evalcell-base-") as scratch:

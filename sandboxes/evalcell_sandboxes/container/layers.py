@@ -15,20 +15,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from evalcell_sandboxes.caching import cache_dir, private_dir, replacing
+from evalcell_sandboxes.caching import alone, cache_dir, private_dir, replacing
 from evalcell_sandboxes.container import box, installing, locking
 from evalcell_sandboxes.container.bases import Base
 from evalcell_sandboxes.container.engine import connected
 from evalcell_sandboxes.container.failure import translated
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
 from evalcell_sandboxes.sandbox import Progress
-
-if TYPE_CHECKING:
-    from filelock import BaseFileLock
 
 PACKAGES = "/opt/evalcell/packages"
 """Where the packages are in an image."""
@@ -84,7 +80,7 @@ def ensure(base: Base, lock: str, evaluator: str, progress: Progress) -> None:
         return
     key = key_of(base, lock)
     if not _exists(key):
-        with _building(key, progress):
+        with alone(_notes() / f"{key}.lock", progress, "another process that builds the same layer"):
             if not _exists(key):  # or else somebody has built it while we waited
                 _build(key, base, lock, progress)
     _note_use(key, evaluator)
@@ -99,22 +95,6 @@ def _exists(key: str) -> bool:
         except ImageNotFound:
             return False
     return True
-
-
-@contextmanager
-def _building(key: str, progress: Progress) -> Iterator[None]:
-    from filelock import FileLock, Timeout
-
-    lock: BaseFileLock = FileLock(_notes() / f"{key}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        progress("Waiting for another process that builds the same layer")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _build(key: str, base: Base, lock: str, progress: Progress) -> None:

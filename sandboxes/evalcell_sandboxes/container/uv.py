@@ -16,9 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from evalcell_sandboxes.caching import cache_dir, private_dir
+from evalcell_sandboxes.caching import alone, cache_dir, private_dir
 from evalcell_sandboxes.container import complaints, indexes
 from evalcell_sandboxes.container.trees import Growth, discard
 from evalcell_sandboxes.errors import DependencyProblem
@@ -129,7 +127,7 @@ def workplace(progress: Progress) -> Iterator[Workplace]:
     an archive without end, throw it away.
     """
     home = private_dir(cache_dir() / "uv")
-    with _alone(home / ".lock", progress):
+    with alone(home / ".lock", progress, "another installation to end"):
         for left in (*home.glob("work-*"), *home.glob("cache/.tmp*")):  # by runs that were killed
             discard(left)
         directory = Path(tempfile.mkdtemp(prefix="work-", dir=home))
@@ -167,20 +165,6 @@ def _always() -> list[str]:
     """What holds for every run: wheels alone, no Python but this one, and no index where pip is told to ask none."""
     flags = ["--only-binary", ":all:", "--python", sys.executable, "--no-python-downloads", "--color", "never"]
     return [*flags, "--no-index"] if indexes.without_index(os.environ) else flags
-
-
-@contextmanager
-def _alone(path: Path, progress: Progress) -> Iterator[None]:
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        progress("Waiting for another installation to end")
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _deaf(line: str) -> None:

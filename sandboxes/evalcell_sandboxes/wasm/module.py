@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from evalcell_sandboxes.caching import cache_dir, private_dir, replacing
+from evalcell_sandboxes.caching import alone, cache_dir, private_dir, replacing
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
 from evalcell_sandboxes.sandbox import Progress
 from evalcell_sandboxes.versions import installed
@@ -51,9 +51,7 @@ def prepare(progress: Progress) -> Path:
     compiled = path()
     if compiled.exists():
         return compiled
-    from filelock import FileLock  # slow to import, and seldom needed
-
-    with FileLock(compiled.with_suffix(".lock"), mode=0o600):
+    with alone(compiled.with_suffix(".lock"), progress, "another process that compiles the same"):
         if not compiled.exists():
             source = _image(progress)
             progress("Compiling Python for this machine (once)")
