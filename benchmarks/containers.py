@@ -16,7 +16,17 @@ from benchmarks.engines import NoEngine, own_ground
 from benchmarks.parts import Bench
 from benchmarks.plain import Plain, score_of
 from benchmarks.report import Bar, Measurement
-from evalcell_sandboxes import Confinement, Isolation, Outcome, Program, Returned, Session, sandbox, silent
+from evalcell_sandboxes import (
+    Confinement,
+    Isolation,
+    Outcome,
+    Program,
+    Returned,
+    SandboxUnavailable,
+    Session,
+    sandbox,
+    silent,
+)
 from evalcell_sandboxes.container.installing import install, platform_of
 
 BARE = "bare_cpython"
@@ -31,6 +41,8 @@ BARS = (
 """What was promised on a machine with two cores; rows/s are those of one."""
 _ISOLATIONS = {"shared_state": Isolation.EVALUATOR, "fresh_state": Isolation.ROW}
 _LANES = 2
+_UNAVAILABLE = 4
+"""What the command ends with where the sandbox is unavailable, as without a network for packages."""
 _FEWER = 10
 """Fresh state runs so many times fewer rows than shared state, and its time is scaled."""
 
@@ -60,7 +72,7 @@ def containers(bench: Bench) -> list[Measurement]:
             cold = _cold(bench)
             packages = _installed(bench.scratch / "packages")
             return [*_whole_runs(bench, packages, cold), *_warm(bench, packages)]
-    except NoEngine as reason:
+    except (NoEngine, SandboxUnavailable) as reason:
         bench.tell(f"Going on without containers: {reason}")
         return []
 
@@ -118,7 +130,8 @@ def _timed(scratch: Path, case: Case, count: int, isolation: Isolation) -> Timed
     """Runs the command and looks at the clock whenever a record comes.
 
     Raises:
-        RuntimeError: The command failed.
+        NoEngine: The command says that containers, or packages for them, cannot be had.
+        RuntimeError: It failed otherwise.
     """
     data = command.write_rows(scratch / "rows.jsonl", case, count)
     arguments = [sys.executable, "-m", "evalcell", "run", str(case.path), "--data", str(data), "--out", "-"]
@@ -131,6 +144,8 @@ def _timed(scratch: Path, case: Case, count: int, isolation: Isolation) -> Timed
             moments.append(time.perf_counter() - started)
             records.append(record)
     end = time.perf_counter() - started
+    if process.returncode == _UNAVAILABLE:
+        raise NoEngine(said.read_text().strip())
     if process.returncode != 0:
         raise RuntimeError(f"evalcell left with {process.returncode}:\n{said.read_text()}")
     return Timed(moments[0], moments[count // 2 - 1], moments[-1], end, [score_of(record) for record in records])
