@@ -20,8 +20,6 @@ def translated(doing: str) -> Iterator[None]:
     from requests.exceptions import ConnectionError as Disconnected
     from requests.exceptions import RequestException
 
-    from evalcell_sandboxes.container.engine import address
-
     try:
         yield
     except ImageNotFound as error:
@@ -31,11 +29,19 @@ def translated(doing: str) -> Iterator[None]:
     except APIError as error:
         raise _of_engine(error.explanation or str(error), doing) from error
     except (Disconnected, ConnectionError) as error:
-        raise SandboxUnavailable(
-            "container", f"the engine at {address()} does not answer, while {doing}. Start it, and run this again."
-        ) from error
+        raise _silent(doing) from error
     except (DockerException, RequestException, OSError) as error:
+        if isinstance(error.__cause__, Disconnected | ConnectionError):  # of a client that was never connected
+            raise _silent(doing) from error
         raise SandboxFault(f"The container engine failed while {doing}: {error}"[:1000]) from error
+
+
+def _silent(doing: str) -> SandboxUnavailable:
+    from evalcell_sandboxes.container.engine import address
+
+    return SandboxUnavailable(
+        "container", f"the engine at {address()} does not answer, while {doing}. Start it, and run this again."
+    )
 
 
 def _of_engine(explanation: str, doing: str) -> SandboxFault | SandboxUnavailable:
