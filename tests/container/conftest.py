@@ -1,17 +1,21 @@
 """A real engine, and a Python to run in it that came from no registry."""
 
+import os
 import platform
+import shutil
 import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import docker
 import pytest
 
 from evalcell_sandboxes import silent
-from evalcell_sandboxes.container import packing, seccomp
+from evalcell_sandboxes.container import bases, packing, seccomp
 
 TEST_ENGINE = Path(__file__).parent.parent.parent / "tools" / "test-engine"
 
@@ -83,3 +87,45 @@ def run(contained) -> Callable[..., str]:
 @pytest.fixture(scope="session")
 def ours() -> str:
     return seccomp.profile(platform.machine())
+
+
+class OwnEngine(NamedTuple):
+    """An engine that nobody else uses, so that one can count what is on it, and kill it."""
+
+    address: str
+    pid: int
+    client: docker.DockerClient
+
+    @property
+    def containers(self) -> list[Any]:
+        return self.client.api.containers(all=True)
+
+    @property
+    def images(self) -> set[str]:
+        return {image["Id"] for image in self.client.api.images(all=True)}
+
+
+@pytest.fixture
+def own_engine(engine, container_wall) -> Iterator[OwnEngine]:
+    """A second engine, with the base image on it."""
+    if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("dockerd", path="/usr/sbin:/usr/bin") is None:
+        pytest.skip("an engine of our own needs Linux, root and dockerd")
+    home = Path(tempfile.mkdtemp(prefix="engine-", dir="/tmp"))
+    environment = {name: value for name, value in os.environ.items() if name != "DOCKER_HOST"}
+
+    def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(TEST_ENGINE), "--home", str(home), *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    started = ask("start")
+    try:
+        assert started.returncode == 0, started.stderr
+        address = started.stdout.strip()
+        if not address.startswith(f"unix://{(home / 'run').resolve()}"):
+            pytest.skip("this machine has an engine, so none of our own is started")
+        with closing(docker.DockerClient(base_url=address, timeout=60)) as client:
+            client.images.load(engine.images.get(bases.current().image).save(named=bases._packed_name()))
+            yield OwnEngine(address, int((home / "run" / "docker.pid").read_text()), client)
+    finally:
+        ask("stop", "--purge")
+        shutil.rmtree(home)

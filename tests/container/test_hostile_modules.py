@@ -9,7 +9,7 @@ from hostile import WORLD, rows_that
 from evalcell_sandboxes import Crashed, Exceeded, Raised, Returned
 
 WALL_SECONDS = 0.5
-LOAD_SECONDS = 1.0
+LOAD_SECONDS = 0.8
 GRACE_SECONDS = 2.0
 
 

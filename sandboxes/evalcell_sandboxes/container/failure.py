@@ -6,15 +6,16 @@ from contextlib import contextmanager
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
 
 _FULL = "no space left on device"
-_NO_VERSION = "fetching server API version"
 
 
 class EngineGone(SandboxUnavailable):
     """The engine does not answer. It may only be restarting."""
 
-    def __init__(self, address: str, doing: str) -> None:
+    def __init__(self, doing: str) -> None:
+        from evalcell_sandboxes.container.engine import address
+
         super().__init__(
-            "container", f"the engine at {address} does not answer, while {doing}. Start it, and run this again."
+            "container", f"the engine at {address()} does not answer, while {doing}. Start it, and run this again."
         )
 
 
@@ -30,8 +31,6 @@ def translated(doing: str) -> Iterator[None]:
     from requests.exceptions import ConnectionError as Disconnected
     from requests.exceptions import RequestException
 
-    from evalcell_sandboxes.container.engine import address
-
     try:
         yield
     except ImageNotFound as error:
@@ -41,10 +40,10 @@ def translated(doing: str) -> Iterator[None]:
     except APIError as error:
         raise _of_engine(error.explanation or str(error), doing) from error
     except (Disconnected, ConnectionError) as error:
-        raise EngineGone(address(), doing) from error
+        raise EngineGone(doing) from error
     except (DockerException, RequestException, OSError) as error:
-        if _NO_VERSION in str(error):
-            raise EngineGone(address(), doing) from error
+        if isinstance(error.__cause__, Disconnected | ConnectionError):  # of a client that was never connected
+            raise EngineGone(doing) from error
         raise SandboxFault(f"The container engine failed while {doing}: {error}"[:1000]) from error
 
 
