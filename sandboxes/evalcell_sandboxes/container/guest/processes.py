@@ -5,7 +5,8 @@ import os
 import signal
 import time
 
-_MOST_SWEEPS = 100
+_OUTRUN_SECONDS = 1.0
+"""How long processes may be ended one by one. What is still there then multiplies faster than that."""
 _SWEEP_SECONDS = 0.002
 _OOM_FILES = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 """Where the kernel counts what it has killed for want of memory: with version 2 of control groups, and with 1."""
@@ -26,15 +27,15 @@ class Processes:
 
     def end_others(self) -> None:
         """Ends all that rows have started; what multiplies faster than that goes with the zygote."""
-        for _ in range(_MOST_SWEEPS):
-            others = self.others()
-            if not others:
+        until = time.monotonic() + _OUTRUN_SECONDS
+        while others := self.others():
+            if time.monotonic() > until:
+                self.end_all()
                 return
             for pid in others:
                 _kill(pid)
             self._reap()
             time.sleep(_SWEEP_SECONDS)
-        self.end_all()
 
     def end_all(self) -> None:
         """Ends every process but this one, at one blow."""
@@ -46,6 +47,9 @@ class Processes:
     def zygote_lives(self) -> bool:
         self._reap()
         return bool(self.zygote)
+
+    def zygote_is_stopped(self) -> bool:
+        return _state(self.zygote) in ("T", "t")
 
     def _reap(self) -> None:
         """Takes leave of those that are gone: also of rows' processes whose own parents are."""
@@ -66,11 +70,18 @@ class Processes:
 def _is_dead(pid: int) -> bool:
     """Whether it only waits for its parent to take notice. Its first thread may have ended while others go on."""
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            state = file.read().rpartition(")")[2].split()[0]
-        return state in "ZX" and len(os.listdir(f"/proc/{pid}/task")) <= 1
+        return _state(pid) in ("Z", "X", "") and len(os.listdir(f"/proc/{pid}/task")) <= 1
     except OSError:
         return True
+
+
+def _state(pid: int) -> str:
+    """What a process is doing, in one letter; nothing when there is none."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
 
 
 def _kill(pid: int) -> None:

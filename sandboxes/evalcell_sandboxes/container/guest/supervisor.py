@@ -4,6 +4,7 @@ Under it is the zygote, which holds the loaded module, and under that the proces
 that, it ends every other process and executes itself anew: no zygote comes of a supervisor that has seen a row.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -23,10 +24,11 @@ from scratch import Scratch
 _HOST_IN, _HOST_OUT = 200, 201
 """Where the connection to the host is moved to. No other process has these open."""
 _PR_SET_DUMPABLE = 4
-_STATUS_SECONDS = 1.0
-"""How long the zygote may take to say how a process ended. One that was stopped never does."""
-_EXIT_SECONDS = 0.5
-"""How long a process may take to end once its row is done."""
+_STATUS_SECONDS = 2.0
+"""How long the zygote may take to say how a process ended that is gone."""
+_EXIT_SECONDS = 2.0
+"""How long a process may take to be gone that has nothing left to do."""
+_LOOK_SECONDS = 0.2
 _LIMITS = {
     wire.LOAD: "load_seconds",
     wire.FIT: "fit_seconds",
@@ -128,18 +130,16 @@ class Supervisor:
     def _ended(self, call: Call, command: bytes, found) -> bytes:
         """The record of a call after its process has come to its end, by itself or not."""
         if not isinstance(found, list):
-            return self._failed(call, command, found, self._status(call, 0 if found else _EXIT_SECONDS))
-        by_itself = self._exits()
-        self._status(call, _EXIT_SECONDS)
-        if call.said_more or not by_itself:  # with us, whoever has reported is gone at once
+            return self._failed(call, command, found, self._end(gone=not found))
+        until = call.began + self._limits[_LIMITS[command]] + _EXIT_SECONDS
+        if not self._hears(until) and not self._processes.zygote_is_stopped():
+            # With us, whoever has reported is gone at once.
+            return self._failed(call, command, wire.EXCEEDED, self._end(gone=False))
+        self._status()
+        call.exchange()
+        if call.said_more:
             return wire.record(wire.FORGED, b"", time.monotonic() - call.began, 0.0, 0, *call.printed())
         return found[0]
-
-    def _exits(self) -> bool:
-        """Whether the process ends by itself now that its row is done."""
-        waiting = select.poll()
-        waiting.register(self._control, select.POLLIN)
-        return bool(waiting.poll(_EXIT_SECONDS * 1000))
 
     def _clean_up(self) -> None:
         """Sees to it that the next row finds what this one has found, or nothing at all."""
@@ -177,7 +177,7 @@ class Supervisor:
             if not isinstance(found, list):
                 self._shared = None
                 with call:
-                    failure = self._failed(call, command, found, self._status(call, 0 if found else _EXIT_SECONDS))
+                    failure = self._failed(call, command, found, self._end(gone=not found))
                 self._processes.end_others()
                 return done, failure
             self._say(b"".join(found))
@@ -189,7 +189,7 @@ class Supervisor:
             with self._shared as call:
                 self._shared = None
                 call.finish()
-                self._status(call, _EXIT_SECONDS)
+                self._end(gone=True)
             self._clean_up()
 
     # -- waiting ---------------------------------------------------------------------------------------------------
@@ -233,20 +233,28 @@ class Supervisor:
         if any(descriptor == _HOST_IN for descriptor, _ in found):
             os._exit(0)
 
-    def _status(self, call: Call, seconds: float):
-        """How a process ended, by the zygote's word. After so many seconds it is ended; without a word, so is that."""
-        for patience in (seconds, _STATUS_SECONDS):
-            waiting = select.poll()
-            waiting.register(self._control, select.POLLIN)
-            if waiting.poll(patience * 1000):
-                call.exchange()
-                try:
-                    return zygote.STATUS.unpack(self._control.recv(zygote.STATUS.size))
-                except (OSError, struct.error):
-                    break
+    def _end(self, *, gone: bool):
+        """Ends the process of a call, unless it seems to be gone and is. Gives how it ended, as far as that is known."""
+        if not (gone and self._hears(time.monotonic() + _EXIT_SECONDS)):
             self._processes.end_others()
+        return self._status()
+
+    def _status(self):
+        """How a process ended, by the zygote's word. Without one, that is ended too."""
+        if self._hears(time.monotonic() + _STATUS_SECONDS):
+            with contextlib.suppress(OSError, struct.error):
+                return zygote.STATUS.unpack(self._control.recv(zygote.STATUS.size))
         self._processes.end_all()
         return None
+
+    def _hears(self, until: float) -> bool:
+        """Whether the zygote says something until then. One that was stopped never does."""
+        waiting = select.poll()
+        waiting.register(self._control, select.POLLIN)
+        while not waiting.poll(_LOOK_SECONDS * 1000):
+            if time.monotonic() > until or self._processes.zygote_is_stopped():
+                return False
+        return True
 
     def _failed(self, call: Call, command: bytes, kind: int, status=None) -> bytes:
         """The record of a call that brought none."""
