@@ -14,6 +14,8 @@ from evalcell_sandboxes import silent
 from evalcell_sandboxes.container import bases, layers, locking
 from evalcell_sandboxes.container import engine as engines
 
+pytestmark = pytest.mark.xdist_group("layers")  # they count what is on the engine
+
 SHOUT = "import shout\ndef evaluate(output):\n    return shout.LOUD == output.upper()\n"
 LABEL = "evalcell.layer"
 OURS = {"shout", "echo-back", "shadow"}
