@@ -192,11 +192,14 @@ class Supervisor:
         self._processes.ran_out_of_memory()  # what happened until now is not this call's
         try:
             return Call(command, self._control, self._limits)
-        except OSError as error:
+        except ConnectionError:  # it has closed its end of the connection, or is just dying
             self._processes.end_all()
-            if error.errno == errno.ENOSPC:
-                return wire.record(wire.CRASHED, _NO_ROOM)
-            return wire.record(wire.LOST, b"")  # it has closed its end of the connection, or is just dying
+            return wire.record(wire.LOST, b"")
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise  # nothing that a module can do to its own container: no guest is to be blamed for it
+            self._processes.end_all()
+            return wire.record(wire.CRASHED, _NO_ROOM)
 
     def _await(self, call: Call, command: bytes, most: int):
         """The next records, at most so many. Else what went wrong: a kind, or 0 when the process is gone."""
