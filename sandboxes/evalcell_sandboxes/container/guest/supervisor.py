@@ -199,8 +199,12 @@ class Supervisor:
         self._processes.ran_out_of_memory()  # what happened until now is not this call's
         try:
             return Call(command, self._control, self._limits)
-        except OSError as error:  # it has closed its end of the connection, or is just dying
-            raise Lost(_NO_ROOM if error.errno == errno.ENOSPC else b"") from None
+        except ConnectionError:  # it has closed its end of the connection, or is just dying
+            raise Lost from None
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise Lost(_NO_ROOM) from None
+            raise  # nothing that a module can do to its own container: no guest is to be blamed for it
 
     def _await(self, call: Call, command: bytes, most: int):
         """The next records, at most so many. Else what went wrong: a kind, or 0 when the process is gone."""
