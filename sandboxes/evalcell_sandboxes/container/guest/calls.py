@@ -21,7 +21,7 @@ class Call:
         self._most_bytes = limits["record_bytes"]
         self._limits = limits["stdout_bytes"], limits["stderr_bytes"]
         self._prints = []
-        self._unsent = memoryview(b"")
+        self._unsent = []
         self._last = False
         self._pending = bytearray()
         self.began = time.monotonic()
@@ -53,7 +53,7 @@ class Call:
 
     def ask(self, body: bytes) -> None:
         """Sends arguments, as far as they are taken in; `exchange` sends the rest."""
-        self._unsent = memoryview(wire.frame(body))
+        self._unsent = [memoryview(wire.LENGTH.pack(len(body))), memoryview(body)]
         self._send()
 
     def finish(self) -> None:
@@ -76,14 +76,17 @@ class Call:
     def _send(self) -> None:
         try:
             while self._unsent:
-                self._unsent = self._unsent[self._ours.send(self._unsent, socket.MSG_DONTWAIT) :]
+                sent = self._ours.send(self._unsent[0], socket.MSG_DONTWAIT)
+                self._unsent[0] = self._unsent[0][sent:]
+                if not self._unsent[0]:
+                    del self._unsent[0]
             if self._last:
                 self._ours.shutdown(socket.SHUT_WR)
                 self._last = False
         except BlockingIOError:
             return
         except OSError:  # it is gone, which will be seen when it is listened to
-            self._unsent = memoryview(b"")
+            self._unsent = []
 
     def records(self, most: int):
         """The whole records that have come, at most so many; None where something is no record."""

@@ -78,8 +78,8 @@ def _is_dead(pid: int) -> bool:
 def _state(pid: int) -> str:
     """What a process is doing, in one letter; nothing when there is none."""
     try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0]
+        with open(f"/proc/{pid}/stat", "rb") as file:  # in which a process may name itself by any bytes
+            return file.read().rpartition(b")")[2].split()[0].decode()
     except OSError:
         return ""
 

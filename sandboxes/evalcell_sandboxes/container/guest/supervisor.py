@@ -37,6 +37,7 @@ _LIMITS = {
     wire.AGGREGATE: "aggregate_seconds",
     wire.DESCRIBE: "load_seconds",
 }
+_BATCH_ROWS = 64
 _MUCH_BYTES = 32 * 1024
 _SOON_SECONDS = 0.01
 _NO_ROOM = b"the module has left no room in /tmp"
@@ -58,30 +59,30 @@ class Supervisor:
         self._processes = Processes(zygote_pid)
         self._scratch = Scratch()
         self._shared = None  # the call that all rows go to where they share state
+        self._batch_rows = _BATCH_ROWS
         self._unsaid = bytearray()
         self._said = time.monotonic()
 
     def serve(self) -> None:
         """Until the host is gone."""
         while body := wire.read_frame(_HOST_IN):
-            command, argument = body[:1], body[1:]
             try:
-                self._obey(command, argument)
+                self._obey(bytes(body[:1]), memoryview(body)[1:])
             except Lost as lost:
                 self._processes.end_all()
                 self._say(wire.record(wire.LOST, b"".join(lost.args)))
             self._flush()
 
-    def _obey(self, command: bytes, argument: bytes) -> None:
+    def _obey(self, command: bytes, argument: memoryview) -> None:
         if command == wire.RENEW:
             self._renew()
         elif command not in (wire.ROWS, wire.BATCH):
             self._say(self._do(command, argument))
         elif self._fresh_rows:
-            for row in argument.split(b"\n"):
+            for row in bytes(argument).split(b"\n"):
                 self._say(self._do(wire.ROWS, row))
         else:
-            self._run_shared(command, argument.split(b"\n"))
+            self._run_shared(command, bytes(argument).split(b"\n"))
 
     def _renew(self) -> None:
         """Ends everything else, and starts from the beginning with nothing in memory of what was before."""
@@ -153,7 +154,7 @@ class Supervisor:
 
         Of a batch that fails without a word, nobody knows which row it was: they are run again one by one.
         """
-        together = len(rows)
+        together = self._batch_rows if command == wire.BATCH else len(rows)
         while rows:
             if self._shared is None:
                 self._shared = self._call(command)
@@ -162,7 +163,7 @@ class Supervisor:
             done, failure = self._collect(command, len(some))
             some = some[done:]
             if failure is not None and command == wire.BATCH and not done and len(some) > 1:
-                together = 1
+                self._batch_rows, together = max(1, len(some) // 4), 1  # slow ones may do in smaller batches
             elif failure is not None:
                 self._say(failure)
                 del some[:1]
@@ -199,12 +200,8 @@ class Supervisor:
         self._processes.ran_out_of_memory()  # what happened until now is not this call's
         try:
             return Call(command, self._control, self._limits)
-        except ConnectionError:  # it has closed its end of the connection, or is just dying
-            raise Lost from None
-        except OSError as error:
-            if error.errno == errno.ENOSPC:
-                raise Lost(_NO_ROOM) from None
-            raise  # nothing that a module can do to its own container: no guest is to be blamed for it
+        except OSError as error:  # it has closed its end of the connection, is just dying, or has used something up
+            raise Lost(_NO_ROOM if error.errno == errno.ENOSPC else b"") from None
 
     def _await(self, call: Call, command: bytes, most: int):
         """The next records, at most so many. Else what went wrong: a kind, or 0 when the process is gone."""

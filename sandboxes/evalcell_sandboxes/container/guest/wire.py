@@ -37,24 +37,25 @@ def frame(body: bytes) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
-def read_frame(descriptor: int) -> bytes:
+def read_frame(descriptor: int) -> bytearray:
     """The next body, and not a byte further; nothing when the other side is gone."""
     size = _read(descriptor, LENGTH.size)
     return size and _read(descriptor, *LENGTH.unpack(size))
 
 
-def _read(descriptor: int, size: int) -> bytes:
-    parts = []
-    while size:
-        part = os.read(descriptor, min(size, 1 << 20))
-        if not part:
-            return b""
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+def _read(descriptor: int, size: int) -> bytearray:
+    """Reads into one piece of memory: bodies may be as large as the sandbox allows, and hardly be held twice."""
+    body = bytearray(size)
+    room = memoryview(body)
+    while room:
+        read = os.readv(descriptor, [room[: 1 << 20]])
+        if not read:
+            return bytearray()
+        room = room[read:]
+    return body
 
 
-def write(descriptor: int, data: bytes) -> None:
+def write(descriptor: int, data: bytes | bytearray) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]

@@ -107,8 +107,12 @@ def _readable_files() -> list:
 def _open_anew(files: list) -> None:
     """Opens files once more in place of themselves: processes that share one share how far it was read."""
     for descriptor in files:
-        anew = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY)
-        os.lseek(anew, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
+        try:
+            anew = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY)
+            os.lseek(anew, os.lseek(descriptor, 0, os.SEEK_CUR), os.SEEK_SET)
+        except OSError:  # it may no longer be opened, or was only ever pointed at
+            os.close(descriptor)
+            continue
         os.dup2(anew, descriptor, inheritable=False)
         os.close(anew)
 
@@ -122,8 +126,7 @@ def _keep_only(kept: set) -> None:
 
 def _answer(evaluator: Evaluator, command: bytes, descriptor: int) -> None:
     """Reads what there is to do and writes a record of each thing done; for rows, until there are no more."""
-    while text := wire.read_frame(descriptor):
-        argument = text.decode()
+    while argument := wire.read_frame(descriptor).decode():
         if command in _ACTIONS:
             _write(evaluator, descriptor, _ACTIONS[command], argument)
             return
