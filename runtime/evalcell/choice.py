@@ -58,10 +58,8 @@ def choose(description: Description, dependencies: Sequence[str], requested: str
         _check_present(description.imports, needed)
         return needed if requested is None else Choice(requested, f"sandbox {requested!r} was asked for")
     if requested == "wasm":
-        raise EvaluatorError(
-            "import",
-            f"Sandbox 'wasm' was asked for, but {needed.reason}: remove {_listed(dependencies or third_party)}.",
-        )
+        what = f"{_listed(dependencies)} from the dependencies" if dependencies else _listed(third_party)
+        raise EvaluatorError("import", f"Sandbox 'wasm' was asked for, but {needed.reason}: remove {what}.")
     return Choice(requested, f"sandbox {requested!r} was asked for")
 
 

@@ -36,8 +36,8 @@ class Evaluator:
     filename: str
     text: str
     language: Language
-    lock: str | None = None
-    """The text of the lock that lies beside its file."""
+    path: Path | None = None
+    """Where its file lies, if it has one."""
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], limits: Limits = _DEFAULT_LIMITS) -> "Evaluator":
@@ -55,7 +55,7 @@ class Evaluator:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise UsageError(f"{str(path)!r} is not UTF-8 text: {error.reason} at byte {error.start}.") from None
-        return cls(_printable_name(path.stem), _printable_name(path.name), text, language, _lock(path, limits))
+        return cls(_printable_name(path.stem), _printable_name(path.name), text, language, path)
 
     @classmethod
     def from_source(cls, text: str, *, name: str = "evaluator", language: str = "python") -> "Evaluator":
@@ -109,20 +109,6 @@ def _content(path: Path, limits: Limits) -> bytes:
             "Raise it with --limit source_bytes=N."
         )
     return content
-
-
-def lock_path(path: Path) -> Path:
-    """Where the lock of an evaluator's file is: beside it."""
-    return path.with_suffix(".lock")
-
-
-def _lock(path: Path, limits: Limits) -> str | None:
-    if not lock_path(path).exists():
-        return None
-    try:
-        return _content(lock_path(path), limits).decode()
-    except UnicodeDecodeError:
-        raise UsageError(f"{str(lock_path(path))!r} is no lock. Make it anew with: evalcell lock {path}") from None
 
 
 def _printable_name(name: str) -> str:

@@ -1,53 +1,74 @@
 """Which exact versions of its dependencies an evaluator runs with."""
 
+import shlex
+import stat
 from collections.abc import Sequence
+from pathlib import Path
 
 from evalcell.errors import EvaluatorError
 from evalcell.evaluator import Evaluator
 from evalcell_sandboxes import DependencyProblem, Progress, Sandbox
 from evalcell_sandboxes.container import locking
 
+_MOST_BYTES = 16 * 1024**2
 
-def lock_for(evaluator: Evaluator, dependencies: Sequence[str], wall: Sandbox, progress: Progress) -> str:
-    """The lock that lies beside the file, or else one that is made once and kept; empty without dependencies.
+
+def lock_path(path: Path) -> Path:
+    """Where the lock of an evaluator's file is: beside it."""
+    return path.with_suffix(".lock")
+
+
+def lock_for(
+    evaluator: Evaluator, dependencies: Sequence[str], flags: Sequence[str], wall: Sandbox, progress: Progress
+) -> str:
+    """The lock that lies beside the file, or else one that is made once and kept. `flags` are those of `--dep`.
 
     Raises:
         EvaluatorError: The lock is stale or no lock, or the dependencies cannot be had.
         SandboxUnavailable: What resolves them is not here.
     """
-    if not dependencies:
-        return ""
-    if evaluator.lock is None:
+    if evaluator.path is None or not lock_path(evaluator.path).exists():
         return locked(dependencies, wall, progress)
-    again = f"Run: evalcell lock {evaluator.filename}"
-    try:
-        locking.check(evaluator.lock)
-    except ValueError as error:
-        raise EvaluatorError(
-            "dependencies", f"The lock beside {evaluator.filename} is none: {error}. {again}"
-        ) from None
-    made_for = locking.made_for(evaluator.lock)
-    wanted = locking.wanted(dependencies, "").requirements
-    if made_for is None or made_for.requirements != wanted:
-        were = "nobody knows what" if made_for is None else ", ".join(made_for.requirements)
-        raise EvaluatorError(
-            "dependencies",
-            f"The lock beside {evaluator.filename} is stale: it was made for {were}, "
-            f"and now {', '.join(wanted)} is asked for. {again}",
+    lock = _read(lock_path(evaluator.path))
+    stale = _stale(lock, dependencies, str(wall.python))
+    if stale is not None:
+        again = shlex.join(
+            ["evalcell", "lock", str(evaluator.path), *(part for flag in flags for part in ("--dep", flag))]
         )
-    _check_python(made_for.python, evaluator, wall)
-    return evaluator.lock
+        raise EvaluatorError("dependencies", f"The lock beside {evaluator.filename} is stale: {stale}. Run: {again}")
+    return lock
 
 
-def _check_python(oldest: str, evaluator: Evaluator, wall: Sandbox) -> None:
+def _read(path: Path) -> str:
+    """The text of a lock. It lies beside a file whose author is not trusted, so it may be anything."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            raise EvaluatorError("dependencies", f"{str(path)!r} is no lock: it is a link, or no file. Remove it.")
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1).decode()
+        locking.check(text)
+    except OSError as error:
+        raise EvaluatorError("dependencies", f"The lock {str(path)!r} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise EvaluatorError("dependencies", f"{str(path)!r} is no lock: it is no text. Remove it.") from None
+    except ValueError as error:
+        raise EvaluatorError("dependencies", f"{str(path)!r} is no lock. {error}") from None
+    return text
+
+
+def _stale(lock: str, dependencies: Sequence[str], python: str) -> str | None:
+    """Why a lock does not answer what is asked for now; None where it does."""
     from packaging.version import Version
 
-    if wall.python is not None and Version(wall.python) < Version(oldest):
-        raise EvaluatorError(
-            "dependencies",
-            f"The lock beside {evaluator.filename} is for Python {oldest} and newer, but sandbox {wall.name!r} has "
-            f"{wall.python}. Use a newer base image, or make the lock here: evalcell lock {evaluator.filename}",
-        )
+    made_for, wanted = locking.made_for(lock), locking.wanted(dependencies, python).requirements
+    if made_for is None:
+        return "it does not say what it was made for"
+    if made_for.requirements != wanted:
+        return f"it was made for {', '.join(made_for.requirements)}, and now {', '.join(wanted)} is asked for"
+    if Version(python) < Version(made_for.python):
+        return f"it is for Python {made_for.python} and newer, and the base image has {python}"
+    missing = locking.unmet(lock, dependencies, python)
+    return None if missing is None else f"it holds no version for {missing}"
 
 
 def locked(dependencies: Sequence[str], wall: Sandbox, progress: Progress, *, anew: bool = False) -> str:

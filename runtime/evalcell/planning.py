@@ -71,7 +71,7 @@ def make_plan(
         Path(id_path)
     fit_rows = _fit_rows(understood, settings)
     choice, wall = choose_sandbox(understood, operator, settings, progress)
-    program = understood.evaluator.program(_lock(understood, settings, wall, progress))
+    program = understood.evaluator.program(_lock(understood, operator, settings, wall, progress))
     digest = program_digest(program, wall.guest_identity(), settings.isolation)
     plan = Plan(
         evaluator=understood.evaluator.name,
@@ -94,13 +94,13 @@ def make_plan(
     return Planned(plan, choice, settings, wall)
 
 
-def _lock(understood: Understood, settings: Settings, wall: Sandbox, progress: Progress) -> str:
+def _lock(understood: Understood, operator: Operator, settings: Settings, wall: Sandbox, progress: Progress) -> str:
     """Empty where no packages are needed: a wall that takes none is chosen only then."""
     if not settings.dependencies or wall.name == "wasm":
         return ""
     from evalcell.locking import lock_for
 
-    return lock_for(understood.evaluator, settings.dependencies, wall, progress)
+    return lock_for(understood.evaluator, settings.dependencies, operator.dependencies, wall, progress)
 
 
 def _fit_rows(understood: Understood, settings: Settings) -> int | None:

@@ -75,8 +75,8 @@ def describe(prepared: Ready) -> dict[str, Any]:
         "output": settings.output.describe(),
         "dependencies": {
             "asked": list(settings.dependencies),
-            "packages": _packages(plan.program.lock),
-            "lock": "beside the file" if prepared.understood.evaluator.lock is not None else "kept in the cache",
+            "packages": _packages(plan.program.lock, prepared.planned.sandbox.python),
+            "lock": _lock(prepared),
         },
         "settings": _settings(settings, plan),
         "hooks": [
@@ -99,12 +99,22 @@ def _called(hook: str, plan: Plan) -> str | None:
     return None
 
 
-def _packages(lock: str) -> list[str]:
+def _packages(lock: str, python: str | None) -> list[str]:
     if not lock:
         return []
     from evalcell_sandboxes.container import locking
 
-    return list(locking.packages(lock))
+    return list(locking.packages(lock, python))
+
+
+def _lock(prepared: Ready) -> str | None:
+    """Where the lock is, if there is one."""
+    if not prepared.planned.plan.program.lock:
+        return None
+    from evalcell.locking import lock_path
+
+    path = prepared.understood.evaluator.path
+    return "beside the file" if path is not None and lock_path(path).exists() else "kept in the cache"
 
 
 def _parameter(binding: Binding, settings: Settings) -> dict[str, Any]:

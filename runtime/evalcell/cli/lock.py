@@ -8,11 +8,12 @@ import click
 from evalcell.cli.options import dependencies_of, dependency_options
 from evalcell.cli.screen import Screen
 from evalcell.errors import UsageError
-from evalcell.evaluator import Evaluator, Understood, lock_path
-from evalcell.locking import locked
+from evalcell.evaluator import Evaluator, Understood
+from evalcell.locking import lock_path, locked
 from evalcell.running import parsed
 from evalcell.settings import Operator
-from evalcell_sandboxes import Progress, SandboxUnavailable, sandbox
+from evalcell_sandboxes import Progress, sandbox
+from evalcell_sandboxes.caching import replacing
 from evalcell_sandboxes.container import locking
 
 _HELP = """Resolve the dependencies of EVALUATOR to exact versions with hashes, and write them beside it: judge.lock for
@@ -37,7 +38,9 @@ def lock(evaluator: Path, dep: Sequence[str], dep_file: Path | None) -> int:
         with parsed(source, operator, progress=screen.progress, meanwhile=screen.get_ready) as (understood, _):
             text = _made(understood, operator, screen.progress)
         screen.stop()
-    target.write_text(text, encoding="utf-8")
+    with replacing(target) as file:  # also where something lies that leads elsewhere
+        file.write_text(text, encoding="utf-8")
+        file.chmod(0o644)
     packages = locking.packages(text)
     click.echo(f"{target}: {len(packages)} package{'s' if len(packages) != 1 else ''}")
     for package in packages:
@@ -52,8 +55,4 @@ def _made(understood: Understood, operator: Operator, progress: Progress) -> str
             f"{understood.evaluator.filename} depends on no packages, so there is nothing to lock. "
             "Name them in its metadata block, or with --dep."
         )
-    wall = sandbox("container")
-    if reason := wall.unavailable_reason():
-        raise SandboxUnavailable("container", reason)
-    wall.prepare(None, progress)
-    return locked(dependencies, wall, progress, anew=True)
+    return locked(dependencies, sandbox("container"), progress, anew=True)

@@ -90,8 +90,8 @@ def find(progress: Progress) -> Base:
 
 
 def _remembered() -> Path:
-    """Where it is written down: for each engine and each setting."""
-    key = hashlib.sha256(f"{address()} {os.environ.get(SETTING)}".encode()).hexdigest()[:16]
+    """Where it is written down: for each engine, each setting, and each Python that would be packed."""
+    key = hashlib.sha256(f"{address()} {os.environ.get(SETTING) or _packed_name()}".encode()).hexdigest()[:16]
     return private_dir(cache_dir() / "container") / f"base-{key}.json"
 
 
@@ -127,10 +127,11 @@ def _fetched(name: str, progress: Progress) -> "Image":
 def _pull(name: str) -> str:
     """Pulls an image, and says why not if it cannot be."""
     from docker.errors import APIError, DockerException
+    from docker.utils import parse_repository_tag
 
-    repository, _, tag = name.partition("@") if "@" in name else name.rpartition(":")
+    repository, tag = parse_repository_tag(name)
     try:
-        connected().api.pull(repository or name, tag=tag or "latest")
+        connected().api.pull(repository, tag=tag or "latest")
     except APIError as error:
         return str(error.explanation or error)[:300]
     except (DockerException, OSError) as error:

@@ -2,13 +2,13 @@
 
 import contextlib
 import json
+import secrets
 import socket
 import struct
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evalcell_sandboxes.container.engine import OWNER, connected, owner
 from evalcell_sandboxes.container.failure import translated
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MIB = 1024**2
-USER = "65532:65532"
+_FIRST_USER, _USERS = 20_000, 40_000
 SCRATCH_BYTES = 64 * MIB
 _OWN_BYTES = 64 * MIB
 """What the supervisor and its buffers may take up beside the program."""
@@ -32,6 +32,7 @@ _CHUNK_BYTES = 256 * 1024
 _GRACE_SECONDS = 20.0
 _STREAM = struct.Struct("!BxxxI")
 _STDOUT = 1
+_KILLED = 137
 _STDERR_CHARACTERS = 2_000
 
 # Reads our modules from the host, so that no image carries them and none can be shadowed by what an image carries.
@@ -63,6 +64,10 @@ _MODULES = (
 _HERE = Path(__file__).resolve().parent
 
 
+class OutOfMemory(SandboxFault):
+    """The container, with PID 1 in it, was ended because what it held had used up its memory."""
+
+
 class Record(NamedTuple):
     """What the supervisor said of a call."""
 
@@ -87,7 +92,7 @@ def _source(name: str, places: "Iterable[Path]") -> str:
 
 
 class Box:
-    """A running container; leaving the context ends it. It ends by itself when this process is gone."""
+    """A running container, until it is closed. It ends by itself when this process is gone."""
 
     def __init__(self, image: str, python: str, settings: dict[str, Any]) -> None:
         self._bundle = json.dumps({"modules": dict(modules()), "settings": settings}).encode()
@@ -108,12 +113,8 @@ class Box:
                 raise
         self._write(wire.frame(self._bundle))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Ends the container, and removes it."""
         self._attached.close()
         self._socket.close()
         self._remove()
@@ -152,10 +153,21 @@ class Box:
             except OSError as error:
                 raise SandboxFault(f"The connection to a container broke: {error}.") from error
             if not size:
-                raise SandboxFault(f"A container has ended before its time.{self._said}")
+                raise self._end()
             self._stream += self._chunk[:size]
             self._take_apart()
         return records
+
+    def _end(self) -> SandboxFault:
+        """What the end of the container means. Out of memory is the program's doing, whichever process it has hit."""
+        state: dict[str, Any] = {}
+        with contextlib.suppress(Exception):  # somebody may have removed it, or the engine is gone
+            connected().api.wait(self._id, timeout=int(_GRACE_SECONDS))
+            state = connected().api.inspect_container(self._id)["State"]
+        if state.get("OOMKilled") and state.get("ExitCode") == _KILLED:
+            return OutOfMemory("A container has used up its memory.")
+        code = f" Exit code {state['ExitCode']}." if state else ""
+        return SandboxFault(f"A container has ended before its time.{code}{self._said}")
 
     def _take_apart(self) -> None:
         """Splits what the engine sends into what the supervisor wrote to stdout, and its last words."""
@@ -202,18 +214,17 @@ def create(
     stdin: bool = False,
     logged: bool = False,
     builds: bool = False,
-    user: str = USER,
+    user: str | None = None,
 ) -> str:
     """Creates a container in which nothing can be reached and little be used up, and gives its id.
 
-    With `stdin` it is gone when whoever is attached to it is. What is `logged` can be read afterwards. One that
+    With `stdin` it ends when whoever is attached to it is gone. What is `logged` can be read afterwards. One that
     `builds` can be written to, and works on several files at a time.
     """
     from docker.types import LogConfig, Ulimit
 
     api = connected().api
     held = api.create_host_config(
-        auto_remove=stdin,
         network_mode="none",
         ipc_mode="private" if builds else "none",
         read_only=not builds,
@@ -231,7 +242,7 @@ def create(
         image,
         command=command,
         entrypoint=[],
-        user=user,
+        user=user or _nobody(),
         hostname="sandbox",
         working_dir="/tmp",  # noqa: S108 - the container's own
         environment={"PYTHONHASHSEED": "0", "PYTHONPATH": "", "LANG": "C.UTF-8"},
@@ -242,6 +253,12 @@ def create(
         stop_signal="SIGKILL",
     )
     return str(created["Id"])
+
+
+def _nobody() -> str:
+    """A user of the container's own: what the kernel counts for each user, one container must not use up for others."""
+    user = _FIRST_USER + secrets.randbelow(_USERS)
+    return f"{user}:{user}"
 
 
 @cache

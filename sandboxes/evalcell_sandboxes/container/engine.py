@@ -77,7 +77,7 @@ def _boot() -> str:
 def _started(pid: int) -> str:
     """When a process was started, in ticks: its number may be given to another. Empty when it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[19].decode()
     except (OSError, IndexError):
         return ""
 
@@ -97,6 +97,8 @@ def sweep() -> int:
 
 def _is_left(container: dict[str, Any]) -> bool:
     machine, _, process = container["Labels"][OWNER].partition(" ")
+    if not machine:  # somebody else's, who has started one of our images
+        return False
     pid, _, started = process.partition(" ")
     if machine == _machine() and pid.isdigit():
         return bool(_started(int(pid)) != started)

@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import os
 import tarfile
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -17,12 +16,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+from filelock import FileLock, Timeout
 
 from evalcell_sandboxes.caching import alone, cache_dir, private_dir, replacing
 from evalcell_sandboxes.container import box, installing, locking
 from evalcell_sandboxes.container.bases import Base
-from evalcell_sandboxes.container.engine import connected
+from evalcell_sandboxes.container.engine import OWNER, connected
 from evalcell_sandboxes.container.failure import translated
+from evalcell_sandboxes.container.trees import discard
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
 from evalcell_sandboxes.sandbox import Progress
 
@@ -80,7 +81,7 @@ def ensure(base: Base, lock: str, evaluator: str, progress: Progress) -> None:
         return
     key = key_of(base, lock)
     if not _exists(key):
-        with alone(_notes() / f"{key}.lock", progress, "another process that builds the same layer"):
+        with alone(_lock(key), progress, "another process that builds the same layer"):
             if not _exists(key):  # or else somebody has built it while we waited
                 _build(key, base, lock, progress)
     _note_use(key, evaluator)
@@ -98,8 +99,8 @@ def _exists(key: str) -> bool:
 
 
 def _build(key: str, base: Base, lock: str, progress: Progress) -> None:
-    with tempfile.TemporaryDirectory(prefix="evalcell-layer-") as scratch:
-        target = Path(scratch) / "packages"
+    with _workplace(key) as scratch:
+        target = scratch / "packages"
         platform = installing.platform_of(base.machine, base.libc)
         size = installing.install(lock, target, python=base.python, platform=platform, progress=progress)
         with _builder(base) as container:
@@ -109,6 +110,26 @@ def _build(key: str, base: Base, lock: str, progress: Progress) -> None:
             _compile(container)
             progress("Keeping the layer")
             _commit(container, key, base, lock)
+
+
+@contextmanager
+def _workplace(key: str) -> Iterator[Path]:
+    """A directory to unpack into. What builds have left that were killed is removed first: nobody holds their locks."""
+    home = private_dir(_notes() / "work")
+    for left in home.iterdir():
+        with contextlib.suppress(Timeout), FileLock(_lock(left.name), timeout=0):
+            discard(left)
+    place = home / key
+    discard(place)
+    place.mkdir(mode=0o700)
+    try:
+        yield place
+    finally:
+        discard(place)
+
+
+def _lock(key: str) -> Path:
+    return _notes() / f"{key}.lock"
 
 
 @contextmanager
@@ -172,12 +193,13 @@ def _compile(container: str) -> None:
 
 def _commit(container: str, key: str, base: Base, lock: str) -> None:
     labels = {
+        OWNER: "",  # which it would have from its container
         _LABEL: key,
         "evalcell.base": base.digest,
         "evalcell.base.name": base.name,
         "evalcell.base.image": base.image,
         "evalcell.python": base.python,
-        "evalcell.packages": " ".join(locking.packages(lock)),
+        "evalcell.packages": " ".join(locking.packages(lock, base.python)),
         "evalcell.built": str(int(time.time())),
     }
     with translated("a layer was kept"):

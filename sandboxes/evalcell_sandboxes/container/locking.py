@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from evalcell_sandboxes.container import complaints, uv
 from evalcell_sandboxes.errors import DependencyProblem
-from evalcell_sandboxes.requirements import requirement
+from evalcell_sandboxes.requirements import applying, requirement
 from evalcell_sandboxes.sandbox import Progress
 
 _RESOLVE_SECONDS = 600
@@ -113,10 +113,30 @@ def check(lock: str) -> None:
         raise ValueError(f"The lock ends with {lines[-1][:200]!r}, where a hash must follow. {_ANEW}")
 
 
-def packages(lock: str) -> tuple[str, ...]:
-    """Every package of a lock as 'name==version'."""
-    found = (_ENTRY.fullmatch(line) for line in lock.split("\n"))
-    return tuple(f"{entry['name']}=={entry['version']}" for entry in found if entry is not None)
+def packages(lock: str, python: str | None = None) -> tuple[str, ...]:
+    """Every package of a lock as 'name==version'; with a version of Python, those that it gets on Linux."""
+    found = [entry for entry in map(_ENTRY.fullmatch, lock.split("\n")) if entry is not None]
+    if python is not None:
+        lines = [f"{entry['name']} ; {entry['marker']}" if entry["marker"] else entry["name"] for entry in found]
+        found = [entry for entry, line in zip(found, lines, strict=True) if applying([line], python)]
+    return tuple(f"{entry['name']}=={entry['version']}" for entry in found)
+
+
+def unmet(lock: str, requirements: Sequence[str], python: str) -> str | None:
+    """A requirement that the versions in the lock do not meet on Linux with that Python; None where all are met.
+
+    What a lock says that it was made for is only what somebody has written into it.
+    """
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    locked = dict(package.split("==", 1) for package in packages(lock, python))
+    for line in applying(requirements, python):
+        wanted = Requirement(line)
+        version = locked.get(canonicalize_name(wanted.name))
+        if version is None or not wanted.specifier.contains(version, prereleases=True):
+            return line
+    return None
 
 
 _ANEW = "Make it anew with `evalcell lock`."

@@ -1,6 +1,9 @@
 """What the container sandbox needs on this machine, and how to get it."""
 
+from typing import Any
+
 from evalcell_sandboxes.container.engine import address, connected
+from evalcell_sandboxes.container.failure import EngineGone
 from evalcell_sandboxes.errors import SandboxError
 from evalcell_sandboxes.versions import Version, installed
 
@@ -16,11 +19,18 @@ def unavailable_reason() -> str | None:
         return f"the package 'docker' is not installed. {_INSTALL}"
     try:
         info = connected().info()
-    except SandboxError as error:
+    except EngineGone:
         return (
             f"no engine at {address()}. Start Docker, or name another engine with DOCKER_HOST; "
-            f"without dependencies an evaluator runs in 'wasm'. ({error})"
+            "without dependencies an evaluator runs in 'wasm'."
         )
+    except SandboxError as error:
+        return str(error)
+    return _unfit(info)
+
+
+def _unfit(info: dict[str, Any]) -> str | None:
+    """Why an engine cannot be used, by what it says of itself."""
     if info.get("OSType") != "linux":
         return f"the engine at {address()} runs {info.get('OSType')} containers, and these need Linux."
     if not any("seccomp" in option for option in info.get("SecurityOptions") or ()):

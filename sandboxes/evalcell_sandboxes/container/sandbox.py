@@ -3,13 +3,14 @@
 import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import ClassVar
 
 from evalcell_sandboxes.caching import cache_dir, private_dir, replacing
 from evalcell_sandboxes.container import bases, layers, prereqs
 from evalcell_sandboxes.description import Description, SyntaxProblem
-from evalcell_sandboxes.errors import SandboxError
+from evalcell_sandboxes.errors import SandboxError, SandboxUnavailable
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Invalid
 from evalcell_sandboxes.program import Confinement, Language, Limits, Program
 from evalcell_sandboxes.reports import described, unparsable
@@ -51,7 +52,9 @@ class ContainerSandbox(Sandbox):
     def lock(self, requirements: Sequence[str], progress: Progress, *, anew: bool = False) -> str:
         from evalcell_sandboxes.container import locking
 
-        python = min(_OLDEST_PYTHON, bases.current().python, key=lambda text: tuple(map(int, text.split(".")[:2])))
+        python = _OLDEST_PYTHON
+        with contextlib.suppress(SandboxUnavailable):  # then there is no base yet, nor need for one
+            python = min(python, bases.current().python, key=lambda text: tuple(map(int, text.split(".")[:2])))
         key = hashlib.sha256("\n".join((python, *requirements)).encode()).hexdigest()[:32]
         kept = private_dir(private_dir(cache_dir() / "container") / "locks") / f"{key}.txt"
         if kept.exists() and not anew:
@@ -89,7 +92,7 @@ class ContainerSandbox(Sandbox):
             return problem
         base = bases.current()
         settings = settings_of("evaluator.py", Confinement(limits=limits), [])
-        with Box(base.image, base.command, settings) as box:
+        with closing(Box(base.image, base.command, settings)) as box:
             box.send(wire.DESCRIBE, source.encode() or b"\n")
             (record,) = box.receive(limits.load_seconds)
         if record.kind == wire.REPORTED:
@@ -105,5 +108,7 @@ class ContainerSandbox(Sandbox):
 
         base = bases.current()
         settings = settings_of(program.filename, confinement, [layers.PACKAGES] if program.lock else [])
-        with patiently(lambda: Box(layers.image_of(base, program.lock), base.command, settings)) as box:
-            yield ContainerSession(box, program, confinement)
+        image = layers.image_of(base, program.lock)
+        make_box = partial(patiently, lambda: Box(image, base.command, settings))
+        with closing(ContainerSession(make_box, program, confinement)) as session:
+            yield session

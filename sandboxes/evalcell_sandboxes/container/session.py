@@ -1,10 +1,10 @@
 """Runs a program in a container, and decodes what comes back as hostile bytes."""
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from evalcell_sandboxes.container.box import SCRATCH_BYTES, Box, Record
+from evalcell_sandboxes.container.box import SCRATCH_BYTES, Box, OutOfMemory, Record
 from evalcell_sandboxes.container.guest import wire
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Invalid, Outcome, Returned, Usage
 from evalcell_sandboxes.program import Confinement, Isolation, Limits, Program
@@ -24,6 +24,8 @@ _CONSTANT = {
     "HOME": "/tmp",  # noqa: S108 - the container's own, as below
     "TMPDIR": "/tmp",  # noqa: S108
     "LANG": "C.UTF-8",
+    "USER": "evaluator",  # which is in no list of users
+    "LOGNAME": "evaluator",
     # One thread each: lanes are what uses the cores, and threads do not survive the fork that makes a row's state.
     **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"),
 }
@@ -52,8 +54,9 @@ class ContainerSession(Session):
     is made anew.
     """
 
-    def __init__(self, box: Box, program: Program, confinement: Confinement) -> None:
-        self._box = box
+    def __init__(self, make_box: Callable[[], Box], program: Program, confinement: Confinement) -> None:
+        self._make_box = make_box
+        self._box = make_box()
         self._source = program.source.encode()
         self._limits = confinement.limits
         self._fresh_rows = confinement.isolation is Isolation.ROW
@@ -65,6 +68,9 @@ class ContainerSession(Session):
         self._failed_loads = 0
         self._command = wire.ROWS
         self._loaded = self._checked(self._load())
+
+    def close(self) -> None:
+        self._box.close()
 
     @property
     def loaded(self) -> Outcome:
@@ -114,7 +120,10 @@ class ContainerSession(Session):
 
     def _take(self, most: int | None) -> list[Outcome]:
         """The outcomes of the records that come next."""
-        records = self._box.receive(self._limits.wall_seconds)
+        try:
+            records = self._box.receive(self._limits.wall_seconds * (2 if self._command == wire.BATCH else 1))
+        except OutOfMemory:
+            return [self._replace_box()]
         self._owed -= len(records)
         if records[-1].kind == wire.LOST:
             lost = records.pop()
@@ -122,6 +131,13 @@ class ContainerSession(Session):
             if lost.report:  # then trying again is no use
                 return [*(self._outcome(record, most) for record in records), Crashed(message=_text(lost.report))]
         return [self._outcome(record, most) for record in records]
+
+    def _replace_box(self) -> Exceeded:
+        """Makes another container in place of one that has died of what the program did; that is the row's failure."""
+        self._box.close()
+        self._box = self._make_box()
+        self._alive, self._owed = False, 0
+        return Exceeded(limit="memory_bytes", message=_exceeded("memory_bytes", self._limits))
 
     def _settle(self) -> None:
         """Hears out what nobody has asked for any more: whoever took outcomes of rows may have left before the last."""
@@ -169,7 +185,10 @@ class ContainerSession(Session):
 
     def _call(self, command: bytes, body: bytes, limit: str, most: int | None) -> Outcome:
         self._box.send(command, body)
-        (record,) = self._box.receive(getattr(self._limits, limit))
+        try:
+            (record,) = self._box.receive(getattr(self._limits, limit))
+        except OutOfMemory:
+            return self._replace_box()
         if record.kind == wire.LOST:
             self._alive = False
             return Crashed(message=_text(record.report) or _DIED)
@@ -189,12 +208,16 @@ def failure_of(record: Record, limits: Limits) -> Exceeded | Crashed | Invalid:
     usage, stdout, stderr = _usage(record), _text(record.stdout), _text(record.stderr)
     why = record.report.decode(errors="replace")
     if record.kind == wire.EXCEEDED:
-        message = f"the call ran into its limit of {getattr(limits, why):g} {'s' if 'seconds' in why else 'bytes'}"
-        return Exceeded(limit=why, message=message, stdout=stdout, stderr=stderr, usage=usage)
+        return Exceeded(limit=why, message=_exceeded(why, limits), stdout=stdout, stderr=stderr, usage=usage)
     if record.kind == wire.CRASHED:
         return Crashed(message=_how_it_died(why), stdout=stdout, stderr=stderr, usage=usage)
     message = "the code made up reports of its own"
     return Invalid(message=message, stdout=stdout, stderr=stderr, usage=usage)
+
+
+def _exceeded(limit: str, limits: Limits) -> str:
+    most = getattr(limits, limit)
+    return f"the call ran into its limit of {f'{most:g} s' if limit.endswith('_seconds') else f'{most:,} bytes'}"
 
 
 def _how_it_died(why: str) -> str:
