@@ -186,8 +186,8 @@ def batched(container_wall):
 
 def test_rows_that_share_state_are_given_to_evaluate_batch_together(batched):
     outcomes = ask(batched, *range(100))
-    assert list(map(value, outcomes)) == [[row, 100] for row in range(100)]
-    assert [outcome.stdout for outcome in outcomes] == ["batch of 100\n"] + [""] * 99
+    assert list(map(value, outcomes)) == [[row, 64] for row in range(100)]
+    assert [outcome.stdout for outcome in outcomes if outcome.stdout] == ["batch of 64\n", "batch of 36\n"]
 
 
 @pytest.mark.parametrize(

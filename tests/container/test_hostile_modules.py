@@ -95,7 +95,7 @@ HARMFUL = {
     "dies": "fill_half = [open(f'/tmp/{n}', 'w').close() for n in range(5_000)]\n" + _FORGED + "os._exit(0)",
     "hangs": _FORGED + "while True: time.sleep(1)",
     "bends-builtins": "import builtins\nfor name in ('len', 'str', 'isinstance', 'bytes', 'range'): setattr(builtins, name, None)",
-    "never-reads-its-arguments": "def never(*_):\n    while True: time.sleep(1)\nos.read = never",
+    "never-reads-its-arguments": "def never(*_):\n    while True: time.sleep(1)\nos.read = os.readv = never",
 }  # fmt: skip
 
 

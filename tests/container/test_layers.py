@@ -14,7 +14,6 @@ from evalcell_sandboxes import silent
 from evalcell_sandboxes.container import bases, layers, locking
 from evalcell_sandboxes.container import engine as engines
 
-pytestmark = pytest.mark.xdist_group("layers")  # they count what is on the engine
 
 SHOUT = "import shout\ndef evaluate(output):\n    return shout.LOUD == output.upper()\n"
 LABEL = "evalcell.layer"
@@ -140,9 +139,36 @@ def test_a_lock_is_used_as_it_is_until_the_dependencies_change(evalcell, write, 
     stale = evalcell("run", evaluator, "--data", data, "--dep", "echo-back")
     assert stale.code == 2
     assert (
-        "The lock beside judge.py is stale: it was made for echo-back<2, and now echo-back is asked for. Run: evalcell lock judge.py"
+        f"The lock beside judge.py is stale: it was made for echo-back<2, and now echo-back is asked for. Run: evalcell lock {evaluator} --dep echo-back"
         in " ".join(stale.err.split())
     )
+
+
+def test_a_lock_is_not_believed_about_what_it_was_made_for(evalcell, write, rows, tmp_path):
+    evaluator = write("judge.py", SHOUT)
+    assert evalcell("lock", evaluator, "--dep", "echo-back<2").code == 0
+    lock = tmp_path / "judge.lock"
+    lock.write_text(lock.read_text().replace("echo-back<2", "echo-back>=2", 1))
+    done = evalcell("run", evaluator, "--data", rows([{"output": "hello"}]), "--dep", "echo-back>=2")
+    assert done.code == 2
+    assert "is stale: it holds no version for echo-back>=2" in " ".join(done.err.split())
+
+
+def test_a_lock_that_leads_elsewhere_is_neither_read_nor_written_through(evalcell, write, rows, tmp_path):
+    evaluator, victim = write("judge.py", SHOUT), write("victim", "secret\n")
+    (tmp_path / "judge.lock").symlink_to(victim)
+    done = evalcell("run", evaluator, "--data", rows([{"output": "hello"}]), "--dep", "shout")
+    assert done.code == 2
+    assert "secret" not in done.err
+    assert evalcell("lock", evaluator, "--dep", "shout").code == 0
+    assert victim.read_text() == "secret\n"
+    assert "shout==1.0" in (tmp_path / "judge.lock").read_text()
+
+
+def test_a_lock_needs_no_engine(evalcell, write, tmp_path):
+    evaluator = write("judge.py", SHOUT)
+    done = evalcell("lock", evaluator, "--dep", "shout", env={"DOCKER_HOST": f"unix://{tmp_path}/none.sock"})
+    assert done.code == 0, done.err
 
 
 def test_prune_removes_what_was_not_used_for_long(evalcell, write, own_engine):
@@ -211,16 +237,16 @@ def test_a_full_disk_leaves_nothing_behind_and_is_said_to_be_full(evalcell, writ
         pytest.skip("only root on Linux can mount a small disk")
     members = [("big/data", os.urandom(6 * 1024**2))]
     index.wheel("echo-back", "3.0", {"echo.py": ""}, members=members)
-    small = tmp_path / "small"
-    small.mkdir()
     evaluator = write("judge.py", SHOUT)
     assert evalcell("lock", evaluator, "--dep", "echo-back==3.0").code == 0
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", small], check=True)
+    work = layers._notes() / "work"
+    work.mkdir(mode=0o700, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m,mode=700", "none", work], check=True)
     try:
-        done = evalcell("layers", "build", evaluator, "--dep", "echo-back==3.0", env={"TMPDIR": str(small)})
-        assert list(small.iterdir()) == []
+        done = evalcell("layers", "build", evaluator, "--dep", "echo-back==3.0")
+        assert list(work.iterdir()) == []
     finally:
-        subprocess.run(["umount", small], check=True)
+        subprocess.run(["umount", work], check=True)
         del index.files["echo_back-3.0-py3-none-any.whl"]
     assert done.code == 4
     assert "disk is full" in done.err

@@ -5,6 +5,7 @@ import json
 import secrets
 import socket
 import struct
+import time
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -32,7 +33,8 @@ _CHUNK_BYTES = 256 * 1024
 _GRACE_SECONDS = 20.0
 _STREAM = struct.Struct("!BxxxI")
 _STDOUT = 1
-_KILLED = 137
+_KILLED = "137"
+_REMOVE_SECONDS = 10
 _STDERR_CHARACTERS = 2_000
 
 # Reads our modules from the host, so that no image carries them and none can be shadowed by what an image carries.
@@ -100,6 +102,7 @@ class Box:
         self._pending = bytearray()
         self._stream = bytearray()
         self._said = ""
+        self._began = int(time.time())
         memory = settings["limits"]["memory_bytes"] + SCRATCH_BYTES + _OWN_BYTES
         with translated("a container was started"):
             self._id = create(image, [python, "-s", "-S", "-B", "-c", _BOOTSTRAP], memory, stdin=True)
@@ -114,14 +117,18 @@ class Box:
         self._write(wire.frame(self._bundle))
 
     def close(self) -> None:
-        """Ends the container, and removes it."""
+        """Ends the container, and comes back when it is removed."""
+        self._remove()
         self._attached.close()
         self._socket.close()
-        self._remove()
 
     def _remove(self) -> None:
-        with contextlib.suppress(Exception):  # it may be gone already, and the engine too
-            connected().api.remove_container(self._id, force=True, v=True)
+        for remove in (
+            lambda: connected().api.remove_container(self._id, force=True, v=True),
+            lambda: connected().api.wait(self._id, timeout=_REMOVE_SECONDS, condition="removed"),
+        ):
+            with contextlib.suppress(Exception):  # it may be gone already, or just going, and the engine too
+                remove()
 
     def renew(self) -> None:
         """Has the supervisor start from the beginning."""
@@ -160,14 +167,26 @@ class Box:
 
     def _end(self) -> SandboxFault:
         """What the end of the container means. Out of memory is the program's doing, whichever process it has hit."""
-        state: dict[str, Any] = {}
-        with contextlib.suppress(Exception):  # somebody may have removed it, or the engine is gone
-            connected().api.wait(self._id, timeout=int(_GRACE_SECONDS))
-            state = connected().api.inspect_container(self._id)["State"]
-        if state.get("OOMKilled") and state.get("ExitCode") == _KILLED:
+        events = self._last_events()
+        code = events.get("die")
+        if "oom" in events and code == _KILLED:
             return OutOfMemory("A container has used up its memory.")
-        code = f" Exit code {state['ExitCode']}." if state else ""
-        return SandboxFault(f"A container has ended before its time.{code}{self._said}")
+        how = f" Exit code {code}." if code else ""
+        return SandboxFault(f"A container has ended before its time.{how}{self._said}")
+
+    def _last_events(self) -> dict[str, str]:
+        """What the engine says has happened to the container, with its exit code; the container itself is gone."""
+        found = {}
+        with contextlib.suppress(Exception):  # the engine may be gone too
+            now = int(time.time())
+            filters = {"container": self._id, "event": ["oom", "die"]}
+            events = connected().api.events(since=self._began, until=now + 2, filters=filters, decode=True)
+            for event in events:
+                found[event["Action"]] = event["Actor"]["Attributes"].get("exitCode", "")
+                if event["Action"] == "die":
+                    break
+            events.close()
+        return found
 
     def _take_apart(self) -> None:
         """Splits what the engine sends into what the supervisor wrote to stdout, and its last words."""
@@ -218,13 +237,14 @@ def create(
 ) -> str:
     """Creates a container in which nothing can be reached and little be used up, and gives its id.
 
-    With `stdin` it ends when whoever is attached to it is gone. What is `logged` can be read afterwards. One that
+    With `stdin` it is gone when whoever is attached to it is. What is `logged` can be read afterwards. One that
     `builds` can be written to, and works on several files at a time.
     """
     from docker.types import LogConfig, Ulimit
 
     api = connected().api
     held = api.create_host_config(
+        auto_remove=stdin,
         network_mode="none",
         ipc_mode="private" if builds else "none",
         read_only=not builds,
