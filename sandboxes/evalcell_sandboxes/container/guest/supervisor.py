@@ -26,7 +26,7 @@ _HOST_IN, _HOST_OUT = 200, 201
 _PR_SET_DUMPABLE = 4
 _STATUS_SECONDS = 2.0
 """How long the zygote may take to say how a process ended that is gone."""
-_EXIT_SECONDS = 2.0
+_EXIT_SECONDS = 1.0
 """How long a process may take to be gone that has nothing left to do."""
 _LOOK_SECONDS = 0.2
 _LIMITS = {
