@@ -14,7 +14,6 @@ from evalcell_sandboxes import silent
 from evalcell_sandboxes.container import bases, layers, locking
 from evalcell_sandboxes.container import engine as engines
 
-
 SHOUT = "import shout\ndef evaluate(output):\n    return shout.LOUD == output.upper()\n"
 LABEL = "evalcell.layer"
 OURS = {"shout", "echo-back", "shadow"}
