@@ -19,16 +19,16 @@ return True
 """
 
 
-def attacked(wall, source, *, isolation="row", memory_bytes=256 * 1024**2):
+def attacked(wall, source, *, isolation="row", memory_bytes=256 * 1024**2, wall_seconds=WALL_SECONDS):
     """The outcome of a hostile row. It comes in time, and the row after it finds the world as it should be."""
     with boxed(
-        wall, source, isolation=isolation, wall_seconds=WALL_SECONDS, load_seconds=5.0, memory_bytes=memory_bytes
+        wall, source, isolation=isolation, wall_seconds=wall_seconds, load_seconds=5.0, memory_bytes=memory_bytes
     ) as session:
         assert isinstance(session.loaded, Returned), session.loaded
         assert value(*ask(session, "world")) == WORLD
         started = time.monotonic()
         (outcome,) = ask(session, "attack")
-        assert time.monotonic() - started < WALL_SECONDS + GRACE_SECONDS
+        assert time.monotonic() - started < wall_seconds + GRACE_SECONDS
         started = time.monotonic()
         assert [value(after) for after in ask(session, "world", "world")] == [WORLD] * 2
         assert time.monotonic() - started < GRACE_SECONDS
@@ -122,8 +122,12 @@ HARMS = {
 def test_harm_costs_its_own_row(container_wall, body, kind):
     outcome = attacked(container_wall, rows_that(body))
     assert isinstance(outcome, kind), outcome
-    if body == HARMS["memory-of-many"][0]:
-        assert outcome.limit == "memory_bytes"
+
+
+def test_memory_that_many_processes_use_up_is_the_rows(container_wall):
+    outcome = attacked(container_wall, rows_that(HARMS["memory-of-many"][0]), wall_seconds=10.0)
+    assert isinstance(outcome, Exceeded)
+    assert outcome.limit == "memory_bytes"
 
 
 LITTER = {
