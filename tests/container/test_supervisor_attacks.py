@@ -125,7 +125,7 @@ def test_harm_costs_its_own_row(container_wall, body, kind):
 
 
 def test_memory_that_many_processes_use_up_is_the_rows(container_wall):
-    outcome = attacked(container_wall, rows_that(HARMS["memory-of-many"][0]), wall_seconds=10.0)
+    outcome = attacked(container_wall, rows_that(HARMS["memory-of-many"][0]), wall_seconds=3.0)
     assert isinstance(outcome, Exceeded)
     assert outcome.limit == "memory_bytes"
 
