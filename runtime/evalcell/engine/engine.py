@@ -51,7 +51,7 @@ _WINDOW = 8
 _MOST_HELD_BYTES = 32 * 1024**2
 _MOST_RETRIES = 2
 _LANE_START_SECONDS = 0.3
-_SPARE_SECONDS = 2.0
+_SPARE_SECONDS = 10.0
 """How long a run must have lasted before it is worth having a lane ready for when one is lost."""
 _LISTEN_SECONDS = 0.2
 """How long to wait for lanes before looking up: at the silent ones, and whether the run was cancelled."""
@@ -114,6 +114,9 @@ class Engine(AbstractContextManager["Engine"]):
         )
         self._work = RowWork(plan)
         self._pool.open(plan, fit_rows, strict=strict)
+        if self._pool.starts_together:
+            while len(self._pool.working) < self._pool.most:
+                self._pool.add()
         self._wait_for_a_ready_lane()
 
     def _wait_for_a_ready_lane(self) -> PooledLane | None:
@@ -193,13 +196,8 @@ class Engine(AbstractContextManager["Engine"]):
             self._pool.keep_spare()
 
     def _worth_another_lane(self) -> bool:
-        """One lane starts at a time, and a second one only when the run has lasted as long as its start would take.
-
-        Where that is long, all start at once: what is left to do would be done by then.
-        """
+        """One lane starts at a time, and a second one only when the run has lasted as long as its start would take."""
         lanes = self._pool.working
-        if self._pool.starts_together:
-            return True
         starting = any(not lane.ready for lane in lanes)
         return not starting and (not lanes or time.monotonic() - self._rows_started > _LANE_START_SECONDS)
 
