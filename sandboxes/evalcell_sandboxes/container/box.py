@@ -111,10 +111,10 @@ class Box:
                 self._attached = connected().api.attach_socket(self._id, params=params)
                 self._socket: socket.socket = getattr(self._attached, "_sock", self._attached)
                 connected().api.start(self._id)
+                self._write(wire.frame(self._bundle))
             except BaseException:
                 self._remove()
                 raise
-        self._write(wire.frame(self._bundle))
 
     def close(self) -> None:
         """Ends the container, and comes back when it is removed."""

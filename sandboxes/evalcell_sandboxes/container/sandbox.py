@@ -111,4 +111,5 @@ class ContainerSandbox(Sandbox):
         image = layers.image_of(base, program.lock)
         make_box = partial(patiently, lambda: Box(image, base.command, settings))
         with closing(ContainerSession(make_box, program, confinement)) as session:
+            session.load()
             yield session

@@ -47,7 +47,7 @@ def settings_of(filename: str, confinement: Confinement, path: Sequence[str]) ->
 
 
 class ContainerSession(Session):
-    """A program loaded into a container.
+    """A program in a container.
 
     Under `row` isolation every row runs in a fork of the process that has loaded the module; under `evaluator`
     isolation one such fork runs them all. If the process that holds the module is lost, all but the container itself
@@ -67,9 +67,15 @@ class ContainerSession(Session):
         self._owed = 0
         self._failed_loads = 0
         self._command = wire.ROWS
-        self._loaded = self._checked(self._load())
+        self._loaded: Outcome = Crashed(message="the module was not loaded yet")
+
+    def load(self) -> None:
+        """Executes the module; `loaded` says what came of it."""
+        self._loaded = self._load()
+        self._checked(self._loaded)
 
     def close(self) -> None:
+        """Ends the container."""
         self._box.close()
 
     @property
@@ -179,8 +185,8 @@ class ContainerSession(Session):
             return ready
         self._alive = False  # nothing may run in what was only half made
         self._failed_loads += 1
-        given_up = self._failed_loads >= _MOST_FAILED_LOADS
-        self._loaded = ready if given_up else getattr(self, "_loaded", ready)
+        if self._failed_loads >= _MOST_FAILED_LOADS:
+            self._loaded = ready
         return ready
 
     def _call(self, command: bytes, body: bytes, limit: str, most: int | None) -> Outcome:
