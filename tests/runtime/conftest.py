@@ -16,10 +16,12 @@ def kill_on(monkeypatch):
         real, killed = LaneProcess.send, []
 
         def send(process, message):
+            if not isinstance(message, kind) or len(killed) >= times:
+                return real(process, message)
+            killed.append(process.pid)
+            os.kill(process.pid, signal.SIGSTOP)  # so that it cannot answer before it is killed
             sent = real(process, message)
-            if isinstance(message, kind) and len(killed) < times:
-                killed.append(process.pid)
-                os.kill(process.pid, how)
+            os.kill(process.pid, how)
             return sent
 
         monkeypatch.setattr(LaneProcess, "send", send)

@@ -78,10 +78,14 @@ def rows_that(body: str, *, top: str = "") -> str:
     return f"{MODULE}{top}\n{_attack(body)}{_EVALUATE}"
 
 
+_AS_EVER = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+"""Jobs in the background are started with interrupts ignored, and so would this be."""
+
+
 def in_the_open(body: str) -> tuple[object, bool]:
     """What the attack gives where nothing is in its way, and whether its victim, its own parent, lives on."""
     done = subprocess.run(
-        [sys.executable, "-c", f"{MODULE}{_attack(body)}{_CONTROL}"],
+        [sys.executable, "-c", f"{_AS_EVER}{MODULE}{_attack(body)}{_CONTROL}"],
         env={**os.environ, "OPEN": "1"},
         capture_output=True,
         text=True,

@@ -77,12 +77,13 @@ class Pool:
 
     def close(self) -> None:
         """Kills them all, and clears away what they leave."""
+        unopened = sum(not lane.ready for lane in self.lanes)
         for lane in self.lanes:
             lane.process.kill()
         self.lanes.clear()
         self._selector.close()
         if self._plan is not None:
-            sandbox(self._plan.sandbox).clear_away()
+            sandbox(self._plan.sandbox).clear_away(unopened=unopened)
 
     # -- starting -------------------------------------------------------------------------------------------------
     @property

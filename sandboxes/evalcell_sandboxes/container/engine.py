@@ -19,6 +19,7 @@ _DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
 _API_SECONDS = 120
 _ABANDONED_SECONDS = 3600.0
 _RESTART_SECONDS = 5.0
+_CREATING_SECONDS = 1.0
 _T = TypeVar("_T")
 
 
@@ -93,6 +94,17 @@ def sweep() -> int:
                 connected().api.remove_container(container["Id"], force=True, v=True)
                 swept += 1
     return swept
+
+
+def sweep_out(expected: int) -> None:
+    """Removes what processes have left that were just killed. So many of them may have been creating a container: the
+    engine does not stop doing that when nobody waits for it any more, so it is looked for a little longer.
+    """
+    until = time.monotonic() + _CREATING_SECONDS
+    swept = sweep()
+    while swept < expected and time.monotonic() < until:
+        time.sleep(_CREATING_SECONDS / 10)
+        swept += sweep()
 
 
 def _is_left(container: dict[str, Any]) -> bool:

@@ -72,11 +72,11 @@ class ContainerSandbox(Sandbox):
         if program is not None:
             layers.ensure(base, program.lock, program.filename, progress)
 
-    def clear_away(self) -> None:
+    def clear_away(self, *, unopened: int) -> None:
         from evalcell_sandboxes.container import engine
 
         with contextlib.suppress(SandboxError):  # the next run will see to it
-            engine.sweep()
+            engine.sweep_out(unopened)
 
     def warm_up(self) -> None:
         import docker  # noqa: F401
