@@ -11,11 +11,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evalcell_sandboxes.container.engine import OWNER, connected, owner
-from evalcell_sandboxes.container.failure import translated
+from evalcell_sandboxes.container.engine import OWNER, connected, owner, patiently
+from evalcell_sandboxes.container.failure import EngineGone, translated
 from evalcell_sandboxes.container.guest import wire
 from evalcell_sandboxes.container.seccomp import profile
-from evalcell_sandboxes.errors import SandboxFault
+from evalcell_sandboxes.errors import SandboxError, SandboxFault
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -150,6 +150,7 @@ class Box:
 
         Raises:
             SandboxFault: The supervisor is gone, or silent for longer than that.
+            SandboxUnavailable: The engine is gone.
         """
         self._socket.settimeout(seconds + _GRACE_SECONDS)
         while not (records := self._records()):
@@ -165,9 +166,15 @@ class Box:
             self._take_apart()
         return records
 
-    def _end(self) -> SandboxFault:
+    def _end(self) -> SandboxError:
         """What the end of the container means. Out of memory is the program's doing, whichever process it has hit."""
-        events = self._last_events()
+        events: dict[str, str] = {}
+        try:
+            events = patiently(self._last_events)
+        except EngineGone as gone:
+            return gone
+        except SandboxError:  # what has happened is not known, and the end is what counts
+            pass
         code = events.get("die")
         if "oom" in events and code == _KILLED:
             return OutOfMemory("A container has used up its memory.")
@@ -177,7 +184,7 @@ class Box:
     def _last_events(self) -> dict[str, str]:
         """What the engine says has happened to the container, with its exit code; the container itself is gone."""
         found = {}
-        with contextlib.suppress(Exception):  # the engine may be gone too
+        with translated("a container had ended"):
             now = int(time.time())
             filters = {"container": self._id, "event": ["oom", "die"]}
             events = connected().api.events(since=self._began, until=now + 2, filters=filters, decode=True)
