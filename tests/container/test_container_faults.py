@@ -169,7 +169,9 @@ def test_runs_leave_nothing_behind_however_they_end(own_engine, write, rows, emp
         _, err = run.communicate(timeout=60)
         codes.append(run.returncode)
         assert "Traceback" not in err
-        assert until(lambda: not own_engine.containers), f"attempt {attempt}, {how}: {own_engine.containers}"
+        # Whoever is killed outright may be creating a container, which the next run sweeps away.
+        if how != signal.SIGKILL:
+            assert until(lambda: not own_engine.containers), f"attempt {attempt}, {how}: {own_engine.containers}"
         assert own_engine.images == images
         if how is not signal.SIGKILL:
             assert list(empty.iterdir()) == []
