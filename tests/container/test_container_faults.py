@@ -157,11 +157,14 @@ def test_runs_leave_nothing_behind_however_they_end(own_engine, write, rows, emp
     evaluator, data = write("e.py", SLOW), rows([{"output": n} for n in range(60)])
     images = own_engine.images
     codes = []
+
+    def start() -> subprocess.Popen[str]:
+        arguments = ["--data", data, "--sandbox", "container", "--workers", 2]
+        return running(own_engine.address, "run", evaluator, *arguments, cwd=empty)
+
     for attempt in repeats(5, 200):
         how = (None, signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)[attempt % 5]
-        run = running(
-            own_engine.address, "run", evaluator, "--data", data, "--sandbox", "container", "--workers", 2, cwd=empty
-        )
+        run = start()
         if how is not None:
             assert until(lambda: own_engine.containers)
             time.sleep(random.Random(attempt).random() * 0.5)
@@ -169,9 +172,11 @@ def test_runs_leave_nothing_behind_however_they_end(own_engine, write, rows, emp
         _, err = run.communicate(timeout=60)
         codes.append(run.returncode)
         assert "Traceback" not in err
-        # Whoever is killed outright may be creating a container, which the next run sweeps away.
-        if how != signal.SIGKILL:
-            assert until(lambda: not own_engine.containers), f"attempt {attempt}, {how}: {own_engine.containers}"
+        if how is signal.SIGKILL:  # it may have been creating a container, which the next run sweeps away
+            with start() as after:
+                after.communicate(timeout=60)
+            assert after.returncode == 0
+        assert until(lambda: not own_engine.containers), f"attempt {attempt}, {how}: {own_engine.containers}"
         assert own_engine.images == images
         if how is not signal.SIGKILL:
             assert list(empty.iterdir()) == []
