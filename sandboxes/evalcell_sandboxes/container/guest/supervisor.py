@@ -40,6 +40,8 @@ _LIMITS = {
 _BATCH_ROWS = 64
 _MUCH_BYTES = 32 * 1024
 _SOON_SECONDS = 0.01
+_NAP_SECONDS = 0.01
+"""How long to look away at most while rows run; never as long as half of those that are left should take."""
 _NO_ROOM = b"the module has left no room in /tmp"
 _IN_ZYGOTE = (wire.LOAD, wire.FIT)
 _ANEW = [sys.executable, *sys.orig_argv[1:]]
@@ -171,7 +173,7 @@ class Supervisor:
 
     def _collect(self, command: bytes, count: int) -> tuple:
         """Passes on the records of so many rows. Gives how many there were, and the failure that ended them, if any."""
-        call, done = self._shared, 0
+        call, done, began = self._shared, 0, time.monotonic()
         while done < count:
             call.began = time.monotonic()
             found = self._await(call, command, count - done)
@@ -183,6 +185,8 @@ class Supervisor:
                 return done, failure
             self._say(b"".join(found))
             done += len(found)
+            if done < count:  # to be woken for every row would take time from the rows
+                time.sleep(min(_NAP_SECONDS, (count - done) * (time.monotonic() - began) / done / 2))
         return done, None
 
     def _end_shared(self) -> None:
