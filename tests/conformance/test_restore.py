@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evalcell_sandboxes import Confinement, Isolation, Limits, Outcome, Program, Returned, Session, sandbox
+from evalcell_sandboxes.wasm import guests
 from evalcell_sandboxes.wasm.snapshot import Snapshot
 
 pytestmark = pytest.mark.usefixtures("restoring")
@@ -209,8 +210,8 @@ def module(at_load: Sequence[tuple[str, int]] = ()) -> str:
 
 
 @contextmanager
-def opened(source: str, isolation: Isolation = Isolation.ROW) -> Iterator[Session]:
-    limits = Limits(wall_seconds=0.5, memory_bytes=256 * 1024**2)
+def opened(source: str, isolation: Isolation = Isolation.ROW, seconds: float = 0.5) -> Iterator[Session]:
+    limits = Limits(wall_seconds=seconds, memory_bytes=256 * 1024**2)
     confinement = Confinement(limits=limits, isolation=isolation, seed=11, clock_start_ns=1_700_000_000 * 10**9)
     with sandbox("wasm").open(Program(source=source, filename="evaluator.py"), confinement) as session:
         yield session
@@ -296,6 +297,22 @@ def test_the_probe_finds_out_where_memory_is_not_put_back(plenty, fresh, monkeyp
             return [run(session, row, [])[-1] for row in ([("append_to_global", 1)], [("cache", 1)], [])]
 
     assert fresh([]) not in plenty(probed)
+
+
+def test_a_row_does_not_see_how_much_real_time_it_takes(plenty):
+    """However slow the machine is: nothing that the host writes while a row runs may depend on it."""
+    source = (
+        "import answers\n"
+        "def evaluate(output):\n    for _ in range(output): pass\n    return answers.words[answers.STOP]\n"
+    )
+
+    def stopped() -> list[Outcome]:
+        with opened(source, seconds=30.0) as session:
+            return list(session.run([b'{"output": 1}', b'{"output": 5000000}']))
+
+    quick, slow = plenty(stopped)
+    assert slow.usage.wall_seconds > guests._CALL_SECONDS, "too quick to show anything"
+    assert quick.value == slow.value == b"0"
 
 
 LASTING = sorted(name for name, (_, shows) in MUTATIONS.items() if shows and shows != "bent")

@@ -288,9 +288,13 @@ class Guest:
         call.output_bytes += sum(map(len, output))
 
     def _ask_back(self) -> None:
-        """Has the guest come back after the row that it is at, which is the last of the call then."""
-        if self._call.stopped_at is None and self._answers is not None:
-            self._call.stopped_at = self._call.row
+        """Has the guest come back after the row that it is at, which is the last of the call then.
+
+        Where it is the last anyway, nothing is asked: a row could see it, and know how much real time has passed.
+        """
+        call = self._call
+        if call.stopped_at is None and call.row + 1 < len(call.rows) and self._answers is not None:
+            call.stopped_at = call.row
             self._answers.stop()
 
     def _tick(self) -> bool:
