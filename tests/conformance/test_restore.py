@@ -92,10 +92,13 @@ PROBES = {
 def probe():
     return {name: attempt(look) for name, look in PROBES.items()}
 
-def evaluate(output):
-    for name, n in output:
+def mutate(mutations):
+    for name, n in mutations:
         try: MUTATIONS[name](n)
         except OSError as error: print(name, "was refused:", error)
+
+def evaluate(output):
+    mutate(output)
     print("probing")
     return probe()
 
@@ -124,7 +127,7 @@ MUTATIONS = {
     "regex_cache": ("[re.match(f'{n}x{m}', '') for m in range(n + 1)]", "patterns"),
     "purged_regex_cache": ("re.match('y', ''); re.purge(); re.match('z', '')", "patterns"),
     "new_module": ("sys.modules[f'row{n}'] = types.ModuleType('row')", "modules"),
-    "deleted_module": ("del sys.modules['string']", "modules"),
+    "deleted_module": ("sys.modules.pop('string', None)", "modules"),
     "recursion_limit": ("sys.setrecursionlimit(200 + n)", "recursion"),
     "digits": ("sys.set_int_max_str_digits(1000 + n)", "recursion"),
     "no_collector": ("gc.disable()", "gc"),
@@ -206,7 +209,7 @@ def module(at_load: Sequence[tuple[str, int]] = ()) -> str:
         f"@mutation\ndef {name}(n):\n    " + code.replace("\n", "\n    ") + "\n"
         for name, (code, _) in MUTATIONS.items()
     )
-    return f"{MODULE}{functions}for name, n in {list(at_load)!r}: MUTATIONS[name](n)\n"
+    return f"{MODULE}{functions}mutate({list(at_load)!r})\n"
 
 
 @contextmanager
