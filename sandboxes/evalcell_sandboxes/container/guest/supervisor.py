@@ -41,7 +41,7 @@ _BATCH_ROWS = 64
 _MUCH_BYTES = 32 * 1024
 _SOON_SECONDS = 0.01
 _NAP_SECONDS = 0.01
-"""How long to look away at most while rows run; never as long as half of those that are left should take."""
+"""How long to look away at most while rows run: half as long as those took that are done, or the rest should take."""
 _NO_ROOM = b"the module has left no room in /tmp"
 _IN_ZYGOTE = (wire.LOAD, wire.FIT)
 _ANEW = [sys.executable, *sys.orig_argv[1:]]
@@ -186,7 +186,8 @@ class Supervisor:
             self._say(b"".join(found))
             done += len(found)
             if done < count:  # to be woken for every row would take time from the rows
-                time.sleep(min(_NAP_SECONDS, (count - done) * (time.monotonic() - began) / done / 2))
+                so_far = time.monotonic() - began
+                time.sleep(min(_NAP_SECONDS, so_far / 2, so_far / 2 * (count - done) / done))
         return done, None
 
     def _end_shared(self) -> None:
