@@ -60,7 +60,7 @@ main(settings)
 """
 _MODULES = (
     "callers", "describing", "failures", "lots", "results",
-    "wire", "prints", "scratch", "calls", "processes", "evaluating", "zygote", "supervisor",
+    "wire", "pages", "prints", "scratch", "calls", "processes", "evaluating", "zygote", "supervisor",
 )  # fmt: skip
 """Ours, in the order in which they are executed."""
 _HERE = Path(__file__).resolve().parent

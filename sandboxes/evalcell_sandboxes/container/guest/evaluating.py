@@ -14,6 +14,7 @@ import types
 import callers
 import failures
 import lots
+import pages
 import prints
 import results
 
@@ -40,10 +41,15 @@ class Evaluator:
         sys.modules["evaluator"] = module
         linecache.cache[self.filename] = (len(source), None, source.splitlines(keepends=True), self.filename)
         exec(compile(source, self.filename, "exec", dont_inherit=True), module.__dict__)
+        self._settle()
+        return '{"value":' + ("true" if self._call_batch is not None else "false")
+
+    def _settle(self) -> None:
+        """Finds what to call, and makes the state that rows start from cheap to fork."""
         self._find_hooks()
         gc.collect()
         gc.freeze()  # so that collecting in a fork does not touch, and so copy, what is shared with it
-        return '{"value":' + ("true" if self._call_batch is not None else "false")
+        pages.join()
 
     def _find_hooks(self) -> None:
         module = sys.modules["evaluator"]
@@ -57,7 +63,7 @@ class Evaluator:
             with contextlib.suppress(ValueError, RecursionError):
                 found.append(_loads(line))
         self._finished("fit", sys.modules["evaluator"].fit(found))
-        self._find_hooks()
+        self._settle()
         return '{"value":null'
 
     def evaluate(self, row: str) -> str:
