@@ -56,6 +56,14 @@ class Session(ABC):
     def aggregate(self, results: Raw) -> Outcome:
         """Calls `aggregate` with the decoded JSON list, from the same state that a row starts from."""
 
+    def check(self) -> None:
+        """Sees whether what holds the program is still there. Quick, and called while there is nothing else to do.
+
+        Raises:
+            SandboxFault: It is gone.
+        """
+        return
+
 
 class Sandbox(ABC):
     """One kind of wall. Made from the operator's settings; cheap to make, and making one starts nothing."""

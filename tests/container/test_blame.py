@@ -5,7 +5,7 @@ import threading
 import pytest
 from boxed import ask, boxed, value
 
-from evalcell_sandboxes import Exceeded, Isolation, Returned
+from evalcell_sandboxes import Crashed, Exceeded, Isolation, Returned
 
 NAMED = """
 import ctypes, os, time
@@ -112,3 +112,30 @@ def test_a_batch_that_is_too_slow_is_run_row_by_row_and_nobody_waits_in_vain(con
     )
     with boxed(container_wall, source, isolation="evaluator", wall_seconds=1.0) as session:
         assert [value(outcome) for outcome in ask(session, *range(30))] == list(range(30))
+
+
+HELPERS = """
+import os, time
+def evaluate(output):
+    if output == "exit": os._exit(3)
+    if output == "hang": time.sleep(100)
+    if output != "helpers": return output
+    children = []
+    for _ in range(3):
+        children.append(os.fork())
+        if not children[-1]:
+            held = bytearray(200 << 20)
+            held[::4096] = b"x" * len(held[::4096])
+            time.sleep(2)
+            os._exit(0)
+    return [os.waitpid(child, 0)[1] for child in children]
+"""
+
+
+@pytest.mark.parametrize(("output", "kind"), [("exit", Crashed), ("hang", Exceeded)])
+def test_a_process_that_memory_ran_out_for_is_not_held_against_a_later_row(container_wall, output, kind):
+    with boxed(container_wall, HELPERS, isolation="evaluator", wall_seconds=5.0, memory_bytes=256 * 1024**2) as session:
+        assert 9 in value(*ask(session, "helpers")), "none of the helpers was killed, so this proves nothing"
+        (later,) = ask(session, output)
+    assert isinstance(later, kind)
+    assert getattr(later, "limit", "wall_seconds") == "wall_seconds"

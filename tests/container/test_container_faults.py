@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from boxed import ask, boxed, value
+from boxed import ask, boxed, containers_of, value
 
 from evalcell import datasets, records
 from evalcell_sandboxes import Confinement, Program, SandboxFault, SandboxUnavailable, silent
@@ -81,16 +81,6 @@ def test_an_engine_that_dies_ends_the_run_at_once_and_says_so(own_engine, write,
 # -- containers that are gone ------------------------------------------------------------------------------------------
 
 
-def containers_of(engine, pids):
-    """The ids of the containers that these processes have."""
-    owned = {container["Id"]: container["Labels"][engines.OWNER].split()[1] for container in labelled(engine)}
-    return [container for container, pid in owned.items() if int(pid) in pids]
-
-
-def labelled(engine):
-    return engine.api.containers(filters={"label": engines.OWNER})
-
-
 def test_containers_killed_at_every_50th_row_lose_no_row_and_repeat_none(engine, engine_for, rows, container_wall):
     made = engine_for(ECHO, lanes=2, sandbox="container")
     chance, found, killed = random.Random(7), [], 0
@@ -136,7 +126,9 @@ def test_containers_of_processes_that_are_gone_are_swept_and_no_others(engine, c
     owners = {
         "gone": f"{machine} {gone.pid} 1",
         "reused": f"{machine} {os.getpid()} 1",
+        "gone, and nobody knows when it began": f"{machine} {gone.pid} ",
         "ours": engines.owner(),
+        "ours, and nobody knows when it began": f"{machine} {os.getpid()} ",
         "elsewhere": "another-machine 1 1",
     }
     made = {
@@ -146,9 +138,10 @@ def test_containers_of_processes_that_are_gone_are_swept_and_no_others(engine, c
     try:
         container_wall.prepare(None, silent)
         there = {container["Id"] for container in engine.api.containers(all=True)}
-        assert [name for name in made if made[name].id in there] == ["ours", "elsewhere"]
+        kept = ["ours", "ours, and nobody knows when it began", "elsewhere"]
+        assert [name for name in made if made[name].id in there] == kept
     finally:
-        for name in ("ours", "elsewhere"):
+        for name in kept:
             made[name].remove(force=True)
 
 

@@ -12,12 +12,15 @@ from pathlib import Path
 os.makedirs("/tmp/model/parts")
 Path("/tmp/model/weights").write_text("1 2 3")
 Path("/tmp/model/parts/0").write_text("part")
+os.utime("/tmp/model/parts", ns=(1, 1))
+os.utime("/tmp/model", ns=(1, 1))
 SEEN = []
 
 def world():
     return {
         "globals": SEEN,
         "files": {str(path): path.read_text() for path in sorted(Path("/tmp").rglob("*")) if path.is_file()},
+        "times": {str(path): path.stat().st_mtime_ns for path in sorted(Path("/tmp").rglob("*")) if path.is_dir()},
         "modes": {str(path): path.stat().st_mode for path in sorted(Path("/tmp").rglob("*"))},
         "environment": dict(os.environ),
         "directory": os.getcwd(),
@@ -40,6 +43,7 @@ def world():
 def bend():
     SEEN.append("row")
     Path("/tmp/left").write_text("left")
+    Path("/tmp/model/parts/left").write_text("left")
     os.environ["LEFT"] = "left"
     os.chdir("/")
     os.umask(0)
@@ -78,6 +82,23 @@ def test_where_rows_share_state_they_find_all_of_it(container_wall):
     assert [name for name in before if after[name] == before[name]] == []
 
 
+SERVER = """
+import socket
+def evaluate(output):
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 45_871))
+        server.listen()
+        with socket.create_connection(server.getsockname()) as client:
+            server.accept()[0].close()
+            return client.recv(1).hex()
+"""
+
+
+def test_a_port_that_a_row_has_used_is_free_for_the_next(container_wall):
+    with boxed(container_wall, SERVER) as session:
+        assert list(map(value, ask(session, 1, 2, 3))) == ["", "", ""]
+
+
 CHANGES = {
     "written": "Path('/tmp/model/weights').write_text('6 6 6')",
     "appended": "Path('/tmp/model/weights').open('a').write('4')",
@@ -87,6 +108,7 @@ CHANGES = {
     "replaced-by-a-link": "os.unlink('/tmp/model/weights'); os.symlink('parts/0', '/tmp/model/weights')",
     "mode": "os.chmod('/tmp/model/weights', 0o400)",
     "directory-renamed": "os.rename('/tmp/model', '/tmp/other')",
+    "directory-times": "os.utime('/tmp/model/parts', ns=(7, 7))",
     "directory-shut": "os.chmod('/tmp/model/parts', 0)",
     "times-put-back": "at = os.stat('/tmp/model/weights'); Path('/tmp/model/weights').write_text('6 6 6'); os.utime('/tmp/model/weights', ns=(at.st_atime_ns, at.st_mtime_ns))",
 }  # fmt: skip

@@ -1,42 +1,75 @@
 """What rows are forked from lies in large pages, as far as it is in use."""
 
-import mmap
-
 import pytest
 from boxed import ask, boxed, value
 
-_MADV_COLLAPSE = 25
 _MIB = 1024**2
 
-STATE = """
+MODULE = """
 import mmap
-WORDS = [str(number) * 10 for number in range(600_000)]
-ROOM = mmap.mmap(-1, 200 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-for at in range(0, len(ROOM), 1 << 20):
-    ROOM[at] = 1
+
+def written(mib, step):
+    room = mmap.mmap(-1, mib << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for at in range(0, len(room), step):
+        room[at] = 1
+    return room
+
+def kernel_can():
+    try:
+        written(4, 4096).madvise(25)
+    except OSError:
+        return False
+    return True
+
+STATE = []
+def build():
+    STATE.extend([written(41, 4096), written(201, 1 << 20)])
 
 def evaluate(output):
     with open("/proc/self/smaps_rollup") as lines:
-        sizes = {key: int(size) for key, size, *_ in map(str.split, list(lines)[1:])}
-    return [sizes["AnonHugePages:"] << 10, sizes["Rss:"] << 10, len(WORDS)]
+        sizes = {key: int(size) << 10 for key, size, *_ in map(str.split, list(lines)[1:])}
+    with open("/sys/kernel/mm/transparent_hugepage/enabled") as setting:
+        by_itself = "[always]" in setting.read()
+    return [kernel_can(), by_itself, sizes["AnonHugePages:"], sizes["Rss:"]]
+"""
+HOOKS = {
+    "load": "\nbuild()",
+    "fit": "\ndef fit(rows):\n    build()",
+}
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_what_is_in_use_is_joined_and_what_is_only_reserved_is_not_filled(container_wall, hook):
+    with boxed(container_wall, MODULE + HOOKS[hook]) as session:
+        if hook == "fit":
+            session.fit([b"{}"])
+        kernel_can, by_itself, joined, resident = value(*ask(session, "x"))
+    if by_itself:
+        pytest.skip("the engine's kernel makes large pages of everything by itself")
+    assert resident < 150 * _MIB, "of the 201 MiB one page in 256 is in use"
+    if not kernel_can:
+        pytest.skip("the engine's kernel joins no pages when asked: MADV_COLLAPSE came with Linux 6.1")
+    assert joined >= 20 * _MIB, "of 41 MiB, as far as the machine has large pages to give"
+
+
+WITH_A_CHILD = """
+import os, time
+build()
+if not os.fork():
+    time.sleep(1000)
 """
 
 
-def test_what_a_module_has_built_is_joined_and_what_it_has_only_reserved_is_not_filled(container_wall):
-    with boxed(container_wall, STATE) as session:
-        joined, resident, words = value(*ask(session, "x"))
-    assert words == 600_000
-    assert resident < 150 * _MIB, "the 200 MiB of which one page in 256 is in use"
-    if not _kernel_can():
-        pytest.skip("this kernel joins no pages when asked: MADV_COLLAPSE came with Linux 6.1")
-    assert joined > 20 * _MIB
-
-
-def _kernel_can() -> bool:
-    with mmap.mmap(-1, 4 * _MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as some:
-        some.write(b"x" * len(some))
-        try:
-            some.madvise(_MADV_COLLAPSE)
-        except OSError:
-            return False
-    return True
+@pytest.mark.parametrize(
+    ("source", "isolation"),
+    [
+        pytest.param(HOOKS["load"], "evaluator", id="rows-share-a-process"),
+        pytest.param(WITH_A_CHILD, "row", id="a-child-would-keep-its-copy"),
+    ],
+)
+def test_nothing_is_joined_where_that_would_not_pay(container_wall, source, isolation):
+    with boxed(container_wall, MODULE + source, isolation=isolation) as session:
+        _, by_itself, joined, _ = value(*ask(session, "x"))
+    if by_itself:
+        pytest.skip("the engine's kernel makes large pages of everything by itself")
+    assert joined == 0

@@ -5,7 +5,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from docker import DockerClient
+
 from evalcell_sandboxes import Confinement, Isolation, Limits, Outcome, Program, Returned, Sandbox, Session
+from evalcell_sandboxes.container.engine import OWNER
 
 
 @contextmanager
@@ -38,3 +41,9 @@ def value(outcome: Outcome) -> Any:
     """What a call returned; whatever else came of it fails the test."""
     assert isinstance(outcome, Returned), outcome
     return json.loads(outcome.value)
+
+
+def containers_of(engine: DockerClient, pids: list[int]) -> list[str]:
+    """The ids of the containers that these processes have."""
+    found = engine.api.containers(filters={"label": OWNER})
+    return [container["Id"] for container in found if int(container["Labels"][OWNER].split()[1]) in pids]

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from evalcell.engine.hooks import Aggregating, Fitting
 
 _FLUSH_SECONDS = 0.2
+_CHECK_SECONDS = 1.0
+"""How often a lane with nothing to do looks whether its sandbox is still there."""
 
 
 class Lane:
@@ -142,6 +144,11 @@ class Lane:
             self.flush()
         self.flush()
 
+    def check(self) -> None:
+        """Sees whether the sandbox is still there, if one is open."""
+        if self._session is not None:
+            self._session.check()
+
     def flush(self) -> None:
         """Sends what is done so far. May be called from any thread."""
         with self._sending:
@@ -191,7 +198,7 @@ def _serve_forever(connection: socket.socket, inbox: "queue.SimpleQueue[ToLane]"
         threading.Thread(target=lane.flush_forever, name="evalcell-flush", daemon=True).start()
         try:
             while True:
-                lane.serve(inbox.get())
+                lane.serve(_next(inbox, lane))
         except SandboxUnavailable as error:
             fault = Faulted(error.reason, unavailable=error.sandbox)
         except SandboxError as error:
@@ -199,6 +206,15 @@ def _serve_forever(connection: socket.socket, inbox: "queue.SimpleQueue[ToLane]"
         except Exception:  # noqa: BLE001 - a bug of ours must reach the parent with its traceback
             fault = Faulted(traceback.format_exc())
         lane.end(fault)
+
+
+def _next(inbox: "queue.SimpleQueue[ToLane]", lane: Lane) -> ToLane:
+    """The next message. While there is none, what is lost is noticed: better now than when a row is given to it."""
+    while True:
+        try:
+            return inbox.get(timeout=_CHECK_SECONDS)
+        except queue.Empty:
+            lane.check()
 
 
 def main(descriptor: int, sandbox_to_come: str) -> None:

@@ -180,6 +180,12 @@ def _probed(image: "Image", name: str) -> Base:
     """Asks the Python in an image what it is. Only our own words are run, and in a container as tight as any."""
     from evalcell_sandboxes.container.box import create
 
+    if volumes := (image.attrs.get("Config") or {}).get("Volumes"):
+        raise SandboxUnavailable(
+            "container",
+            f"the base image {name!r} declares the volume {next(iter(volumes))!r}, which rows could write to without "
+            f"limit and leave things in. Name an image without volumes in {SETTING}.",
+        )
     api = connected().api
     with translated(f"the base image {name!r} was looked at"):
         container = create(str(image.id), [_PYTHON, "-I", "-S", "-c", _PROBE], _PROBE_BYTES, logged=True)

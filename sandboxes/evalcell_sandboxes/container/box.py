@@ -3,6 +3,7 @@
 import contextlib
 import json
 import secrets
+import select
 import socket
 import struct
 import time
@@ -152,19 +153,27 @@ class Box:
             SandboxFault: The supervisor is gone, or silent for longer than that.
             SandboxUnavailable: The engine is gone.
         """
-        self._socket.settimeout(seconds + _GRACE_SECONDS)
         while not (records := self._records()):
-            try:
-                size = self._socket.recv_into(self._chunk)
-            except TimeoutError:
-                raise SandboxFault(f"A container has said nothing for {seconds + _GRACE_SECONDS:g} s.") from None
-            except OSError as error:
-                raise SandboxFault(f"The connection to a container broke: {error}.") from error
-            if not size:
-                raise self._end()
-            self._stream += self._chunk[:size]
-            self._take_apart()
+            self._read(seconds + _GRACE_SECONDS)
         return records
+
+    def check(self) -> None:
+        """Takes in what is there to be heard: also that the container is gone, as `receive` would say."""
+        if select.select([self._socket], [], [], 0)[0]:
+            self._read(_GRACE_SECONDS)
+
+    def _read(self, seconds: float) -> None:
+        self._socket.settimeout(seconds)
+        try:
+            size = self._socket.recv_into(self._chunk)
+        except TimeoutError:
+            raise SandboxFault(f"A container has said nothing for {seconds:g} s.") from None
+        except OSError as error:
+            raise SandboxFault(f"The connection to a container broke: {error}.") from error
+        if not size:
+            raise self._end()
+        self._stream += self._chunk[:size]
+        self._take_apart()
 
     def _end(self) -> SandboxError:
         """What the end of the container means. Out of memory is the program's doing, whichever process it has hit."""
@@ -264,6 +273,7 @@ def create(
         tmpfs={"/tmp": f"rw,noexec,nosuid,nodev,size={SCRATCH_BYTES},nr_inodes={_SCRATCH_FILES},mode=1777"},  # noqa: S108
         log_config=LogConfig(type="json-file" if logged else "none"),
         ulimits=[Ulimit(name=name, soft=most, hard=most) for name, most in _ULIMITS.items()],
+        sysctls={"net.ipv4.tcp_max_tw_buckets": "0"},  # else a port stays taken when the row is gone that used it
     )
     created = api.create_container(
         image,
@@ -274,6 +284,7 @@ def create(
         working_dir="/tmp",  # noqa: S108 - the container's own
         environment={"PYTHONHASHSEED": "0", "PYTHONPATH": "", "LANG": "C.UTF-8"},
         labels={OWNER: owner()},
+        healthcheck={"test": ["NONE"]},  # what an image has of its own would run beside the rows
         network_disabled=True,
         stdin_open=stdin,
         host_config=held,

@@ -83,6 +83,17 @@ def _started(pid: int) -> str:
         return ""
 
 
+def _lives(pid: int) -> bool:
+    """Whether there is a process of this number, where no more can be known of it than that."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # it is somebody else's by now, but there is one
+        pass
+    return True
+
+
 def sweep() -> int:
     """Removes the containers of processes that are gone, and says how many there were."""
     swept = 0
@@ -113,6 +124,6 @@ def _is_left(container: dict[str, Any]) -> bool:
         return False
     pid, _, started = process.partition(" ")
     if machine == _machine() and pid.isdigit():
-        return bool(_started(int(pid)) != started)
+        return _started(int(pid)) != started if started else not _lives(int(pid))
     abandoned = time.time() - float(container["Created"]) > _ABANDONED_SECONDS
     return abandoned and str(container["State"]) != "running"

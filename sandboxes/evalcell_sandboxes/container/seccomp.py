@@ -57,15 +57,14 @@ _PRCTL = {
 """What a process may ask and set about itself. Missing: SET_PTRACER, SET_MM, SET_CHILD_SUBREAPER, SCHED_CORE."""
 
 _ALLOWED = {
-    "Files and directories, as far as the mounts allow": """
+    "Files and directories, as far as the mounts allow; no attributes, which stay on directories of the module": """
         access cachestat chdir chmod chown close close_range copy_file_range creat dup dup2 dup3 faccessat faccessat2
         fadvise64 fallocate fchdir fchmod fchmodat fchmodat2 fchown fchownat fcntl fdatasync fgetxattr flistxattr flock
-        fremovexattr fsetxattr fstat fstatfs fsync ftruncate futimesat getcwd getdents getdents64 getxattr getxattrat
-        ioctl lchown lgetxattr link linkat listxattr listxattrat llistxattr lremovexattr lseek lsetxattr lstat mkdir
-        mkdirat mknod mknodat newfstatat open openat openat2 pread64 preadv preadv2 pwrite64 pwritev pwritev2 read
-        readahead readlink readlinkat readv removexattr removexattrat rename renameat renameat2 rmdir sendfile setxattr
-        setxattrat splice stat statfs statx symlink symlinkat sync_file_range tee truncate umask unlink unlinkat
-        utime utimensat utimes vmsplice write writev""",
+        fstat fstatfs fsync ftruncate futimesat getcwd getdents getdents64 getxattr getxattrat ioctl lchown lgetxattr
+        link linkat listxattr listxattrat llistxattr lseek lstat mkdir mkdirat mknod mknodat newfstatat open openat
+        openat2 pread64 preadv preadv2 pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv rename
+        renameat renameat2 rmdir sendfile splice stat statfs statx symlink symlinkat sync_file_range tee truncate umask
+        unlink unlinkat utime utimensat utimes vmsplice write writev""",
     "Memory of its own; not memfd_create, whose memory outlives a fork and can be executed": """
         brk madvise map_shadow_stack membarrier mincore mlock mlock2 mlockall mprotect mremap mseal msync munlock
         munlockall munmap pkey_alloc pkey_free pkey_mprotect""",

@@ -78,6 +78,9 @@ class ContainerSession(Session):
         """Ends the container."""
         self._box.close()
 
+    def check(self) -> None:
+        self._box.check()
+
     @property
     def loaded(self) -> Outcome:
         return self._loaded

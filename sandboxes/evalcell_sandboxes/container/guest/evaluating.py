@@ -31,6 +31,7 @@ class Evaluator:
         limits = settings["limits"]
         self.streams = prints.Streams(limits["stdout_bytes"], limits["stderr_bytes"])
         self._result_bytes = limits["result_bytes"]
+        self._forks = settings["fresh_rows"]
         self._call = self._call_batch = None
         lots.begin(settings["seed"])
 
@@ -49,7 +50,8 @@ class Evaluator:
         self._find_hooks()
         gc.collect()
         gc.freeze()  # so that collecting in a fork does not touch, and so copy, what is shared with it
-        pages.join()
+        if self._forks:
+            pages.join()
 
     def _find_hooks(self) -> None:
         module = sys.modules["evaluator"]

@@ -13,11 +13,13 @@ class Scratch:
     def __init__(self, place: str = PLACE) -> None:
         self._place = place
         self._kept = {}
+        self._times = {}
         self._blocks = self._used()
 
     def remember(self) -> None:
         """Makes what is there now what every row finds."""
         self._kept = dict(self._entries(anything=True))
+        self._times = {path: _times(path) for path in self._kept if os.path.isdir(path) and not os.path.islink(path)}
         self._blocks = self._used()
 
     def restore(self) -> bool:
@@ -28,13 +30,22 @@ class Scratch:
         if not self._kept and self._used() == self._blocks:
             return True
         self._remove_new()
-        return dict(self._entries()) == self._kept and self._used() == self._blocks
+        whole = dict(self._entries()) == self._kept and self._used() == self._blocks
+        if whole:
+            self._put_times_back()
+        return whole
 
     def empty(self) -> bool:
         """Removes everything. False when that cannot be done."""
         self._kept = {}
         self._remove_new()
         return not os.listdir(self._place)
+
+    def _put_times_back(self) -> None:
+        """Of directories, in which rows may make files: else these times would be a place to leave a number in."""
+        for path, times in self._times.items():
+            if _times(path) != times:
+                os.utime(path, ns=times)
 
     def _remove_new(self) -> None:
         for path in dict(self._entries()).keys() - self._kept.keys():
@@ -87,3 +98,8 @@ class Scratch:
     def _used(self) -> tuple:
         room = os.statvfs(self._place)
         return room.f_blocks - room.f_bfree, room.f_files - room.f_ffree
+
+
+def _times(path: str) -> tuple:
+    status = os.stat(path)
+    return status.st_atime_ns, status.st_mtime_ns

@@ -174,6 +174,7 @@ class Supervisor:
     def _collect(self, command: bytes, count: int) -> tuple:
         """Passes on the records of so many rows. Gives how many there were, and the failure that ended them, if any."""
         call, done, began = self._shared, 0, time.monotonic()
+        self._processes.ran_out_of_memory()  # rows before these may have lost a process, and lived on
         while done < count:
             call.began = time.monotonic()
             found = self._await(call, command, count - done)
