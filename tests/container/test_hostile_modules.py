@@ -149,3 +149,27 @@ def test_where_rows_share_state_they_share_what_the_module_has_opened_as_long_as
     kept = f"{top}\nos.write(writing, b'x')"
     with loading(container_wall, "", kept.replace("\n", "; ") + "\nreturn 1", isolation="evaluator") as session:
         assert value(*ask(session, "attack")) == 1
+
+
+CHURN = """
+for number in range(300): os.mkdir(f"/tmp/{number}")
+def churn():
+    while True:
+        for number in range(300):
+            try:
+                os.rmdir(f"/tmp/{number}")
+                os.symlink("/proc/1", f"/tmp/{number}")
+                os.unlink(f"/tmp/{number}")
+                os.mkdir(f"/tmp/{number}")
+                os.utime(f"/tmp/{number}", ns=(number, number))
+            except OSError: pass
+threading.Thread(target=churn, daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize("isolation", ["row", "evaluator"])
+def test_a_module_that_changes_tmp_under_the_supervisor_is_at_fault_itself(container_wall, isolation):
+    """Nothing that vanishes while it is looked at ends the supervisor: that would be an exception here."""
+    with loading(container_wall, CHURN, isolation=isolation) as session:
+        outcomes = in_time(session, *["attack"] * 15)
+    assert {type(outcome) for outcome in outcomes} <= {Returned, Crashed, Exceeded}

@@ -19,8 +19,12 @@ class Scratch:
     def remember(self) -> None:
         """Makes what is there now what every row finds."""
         self._kept = dict(self._entries(anything=True))
-        self._times = {path: _times(path) for path in self._kept if os.path.isdir(path) and not os.path.islink(path)}
         self._blocks = self._used()
+        self._times = {}
+        for path, (_, mode, *_) in self._kept.items():
+            if stat.S_ISDIR(mode):
+                with contextlib.suppress(OSError):  # the module may still be at work on it
+                    self._times[path] = _times(path)
 
     def restore(self) -> bool:
         """Removes what is new. False when something else than that has changed, or cannot be undone.
@@ -30,10 +34,7 @@ class Scratch:
         if not self._kept and self._used() == self._blocks:
             return True
         self._remove_new()
-        whole = dict(self._entries()) == self._kept and self._used() == self._blocks
-        if whole:
-            self._put_times_back()
-        return whole
+        return dict(self._entries()) == self._kept and self._used() == self._blocks and self._put_times_back()
 
     def empty(self) -> bool:
         """Removes everything. False when that cannot be done."""
@@ -41,11 +42,15 @@ class Scratch:
         self._remove_new()
         return not os.listdir(self._place)
 
-    def _put_times_back(self) -> None:
+    def _put_times_back(self) -> bool:
         """Of directories, in which rows may make files: else these times would be a place to leave a number in."""
-        for path, times in self._times.items():
-            if _times(path) != times:
-                os.utime(path, ns=times)
+        try:
+            for path, times in self._times.items():
+                if _times(path) != times:
+                    os.utime(path, ns=times, follow_symlinks=False)
+        except OSError:
+            return False
+        return True
 
     def _remove_new(self) -> None:
         for path in dict(self._entries()).keys() - self._kept.keys():
@@ -101,5 +106,5 @@ class Scratch:
 
 
 def _times(path: str) -> tuple:
-    status = os.stat(path)
+    status = os.lstat(path)
     return status.st_atime_ns, status.st_mtime_ns
