@@ -1,5 +1,6 @@
 """What happens around the sandbox at the worst moments: killed workers, interrupts, and hundreds of runs in one process."""
 
+import contextlib
 import gc
 import json
 import os
@@ -20,6 +21,7 @@ from evalcell.engine.engine import Engine
 from evalcell.engine.pool import MOST_FAILED_STARTS
 from evalcell.engine.process import LaneProcess
 from evalcell.engine.protocol import Faulted, Open, Opened
+from evalcell_sandboxes import SandboxFault
 from evalcell_sandboxes.caching import cache_dir
 
 pytestmark = pytest.mark.soak
@@ -226,3 +228,21 @@ def test_a_further_lane_whose_sandbox_fails_costs_itself_only(monkeypatch):
     run = evalcell.run(evalcell.Evaluator.from_source(SLOW), rows, workers=2)
     assert [record.score for record in run.results()] == list(range(200))
     assert 1 < len(opened) <= 1 + MOST_FAILED_STARTS
+
+
+@pytest.mark.parametrize("failing", [MOST_FAILED_STARTS - 1, MOST_FAILED_STARTS])
+def test_the_only_lane_whose_sandbox_fails_at_its_start_is_replaced_some_times(monkeypatch, failing):
+    opened, hear = [], Engine._hear
+
+    def fail(self, lane, message):
+        if isinstance(message, Opened):
+            opened.append(lane)
+            message = Faulted("no room") if len(opened) <= failing else message
+        hear(self, lane, message)
+
+    monkeypatch.setattr(Engine, "_hear", fail)
+    ends = pytest.raises(SandboxFault, match="no room") if failing == MOST_FAILED_STARTS else contextlib.nullcontext()
+    with ends:
+        run = evalcell.run(evalcell.Evaluator.from_source(SLOW), [{"output": 1}], workers=1)
+        assert [record.score for record in run.results()] == [1]
+    assert len(opened) == MOST_FAILED_STARTS

@@ -232,7 +232,7 @@ class Engine(AbstractContextManager["Engine"]):
             case Aggregated() if lane.aggregating:
                 self._aggregates = message.aggregates
             case Faulted():
-                if message.unavailable is not None or self._pool.ready() is None:
+                if message.unavailable is not None:
                     raise failures.error_of(message)
                 self._bury(lane, message.message)
             case _:

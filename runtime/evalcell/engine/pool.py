@@ -238,6 +238,8 @@ class Pool:
         if self.ready() is not None:
             self._make_do()
             return
+        if lane.fault is not None:
+            raise SandboxFault(lane.fault)
         when, hint = "before they are ready", ""
         if lane.fitting:
             when = "while they are fitted"
