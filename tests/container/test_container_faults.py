@@ -131,6 +131,7 @@ def test_containers_of_processes_that_are_gone_are_swept_and_no_others(engine, c
         "ours, and nobody knows when it began": f"{machine} {os.getpid()} ",
         "elsewhere": "another-machine 1 1",
     }
+    kept = ["ours", "ours, and nobody knows when it began", "elsewhere"]
     made = {
         name: engine.containers.create(bases.current().image, ["python3"], labels={engines.OWNER: owner})
         for name, owner in owners.items()
@@ -138,7 +139,6 @@ def test_containers_of_processes_that_are_gone_are_swept_and_no_others(engine, c
     try:
         container_wall.prepare(None, silent)
         there = {container["Id"] for container in engine.api.containers(all=True)}
-        kept = ["ours", "ours, and nobody knows when it began", "elsewhere"]
         assert [name for name in made if made[name].id in there] == kept
     finally:
         for name in kept:

@@ -99,6 +99,12 @@ def test_a_port_that_a_row_has_used_is_free_for_the_next(container_wall):
         assert list(map(value, ask(session, 1, 2, 3))) == ["", "", ""]
 
 
+def test_a_port_stays_taken_in_a_container_that_is_not_told_otherwise(run):
+    """The control."""
+    tried = "evaluate(1)\ntry: evaluate(2)\nexcept OSError as error: print(error)\n"
+    assert "Address already in use" in run(SERVER + tried)
+
+
 CHANGES = {
     "written": "Path('/tmp/model/weights').write_text('6 6 6')",
     "appended": "Path('/tmp/model/weights').open('a').write('4')",
