@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from evalcell_sandboxes.container.engine import OWNER, connected, owner, patiently
 from evalcell_sandboxes.container.failure import EngineGone, translated
 from evalcell_sandboxes.container.guest import wire
-from evalcell_sandboxes.container.seccomp import profile
+from evalcell_sandboxes.container.seccomp import KEEPING, profile
 from evalcell_sandboxes.errors import SandboxError, SandboxFault
 
 if TYPE_CHECKING:
@@ -61,7 +61,8 @@ main(settings)
 """
 _MODULES = (
     "callers", "describing", "failures", "lots", "results",
-    "wire", "pages", "prints", "scratch", "calls", "processes", "evaluating", "zygote", "supervisor",
+    "wire", "kernel", "notices", "room", "pages", "prints", "scratch", "calls", "processes", "keeper",
+    "evaluating", "zygote", "supervisor",
 )  # fmt: skip
 """Ours, in the order in which they are executed."""
 _HERE = Path(__file__).resolve().parent
@@ -98,7 +99,9 @@ class Box:
     """A running container, until it is closed. It ends by itself when this process is gone."""
 
     def __init__(self, image: str, python: str, settings: dict[str, Any]) -> None:
-        self._bundle = json.dumps({"modules": dict(modules()), "settings": settings}).encode()
+        keeps = settings["fresh_rows"] and _machine() in KEEPING
+        bundle = {"modules": dict(modules()), "settings": {**settings, "keeps": keeps}}
+        self._bundle = json.dumps(bundle).encode()
         self._chunk = memoryview(bytearray(_CHUNK_BYTES))
         self._pending = bytearray()
         self._stream = bytearray()
@@ -106,7 +109,7 @@ class Box:
         self._began = int(time.time())
         memory = settings["limits"]["memory_bytes"] + SCRATCH_BYTES + _OWN_BYTES
         with translated("a container was started"):
-            self._id = create(image, [python, "-s", "-S", "-B", "-c", _BOOTSTRAP], memory, stdin=True)
+            self._id = create(image, [python, "-s", "-S", "-B", "-c", _BOOTSTRAP], memory, stdin=True, keeps=keeps)
             try:
                 params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
                 self._attached = connected().api.attach_socket(self._id, params=params)
@@ -249,12 +252,14 @@ def create(
     stdin: bool = False,
     logged: bool = False,
     builds: bool = False,
+    keeps: bool = False,
     user: str | None = None,
 ) -> str:
     """Creates a container in which nothing can be reached and little be used up, and gives its id.
 
     With `stdin` it is gone when whoever is attached to it is. What is `logged` can be read afterwards. One that
-    `builds` can be written to, and works on several files at a time.
+    `builds` can be written to, and works on several files at a time. In one that `keeps` rows in the same memory, PID 1
+    may look into other processes; it lets no other do so.
     """
     from docker.types import LogConfig, Ulimit
 
@@ -265,7 +270,7 @@ def create(
         ipc_mode="private" if builds else "none",
         read_only=not builds,
         cap_drop=["ALL"],
-        security_opt=["no-new-privileges", f"seccomp={profile(_machine())}"],
+        security_opt=["no-new-privileges", f"seccomp={profile(_machine(), keeps=keeps)}"],
         pids_limit=_MOST_PROCESSES,
         mem_limit=memory_bytes,
         memswap_limit=memory_bytes,

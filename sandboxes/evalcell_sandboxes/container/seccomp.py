@@ -19,6 +19,9 @@ from evalcell_sandboxes.errors import SandboxUnavailable
 _ARCHITECTURES = {"x86_64": "SCMP_ARCH_X86_64", "aarch64": "SCMP_ARCH_AARCH64", "arm64": "SCMP_ARCH_AARCH64"}
 """The machine's own, alone. With 32-bit calls allowed too, their numbers would need rules of their own."""
 
+KEEPING = frozenset({"x86_64"})
+"""Machines on which PID 1 can keep rows in the same memory: it has the numbers of calls written down for them."""
+
 _ENOSYS = 38
 
 _CLONE_FLAGS_REFUSED = (
@@ -29,9 +32,10 @@ _CLONE_FLAGS_REFUSED = (
     | 0x1000_0000  # NEWUSER, in which a process has every capability and reaches kernel code that it must not
     | 0x2000_0000  # NEWPID
     | 0x4000_0000  # NEWNET
-    | 0x0000_8000  # PARENT: a row could give the supervisor children that it did not start
     | 0x0000_2000  # PTRACE
 )
+_CLONE_PARENT = 0x0000_8000
+"""With it, a row could give the supervisor children that it did not start."""
 _MAP_SHARED = 0x01
 _MAP_ANONYMOUS = 0x20
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
@@ -118,8 +122,11 @@ class _Profile(msgspec.Struct, frozen=True, rename="camel"):
     syscalls: list[_Rule]
 
 
-def profile(machine: str) -> str:
+def profile(machine: str, *, keeps: bool = False) -> str:
     """The profile for a machine, named as `uname -m` does: JSON for the engine's `security_opt` "seccomp=...".
+
+    With `keeps`, PID 1 can put back the memory of other processes. What that takes is refused to all of them by a filter
+    of its own, before any user code is there (`guest/notices.py`): the engine's is the same for all processes.
 
     Raises:
         SandboxUnavailable: There is none for this machine.
@@ -130,7 +137,7 @@ def profile(machine: str) -> str:
             f"there is no list of allowed system calls for the machine {machine!r}. "
             f"Use an engine on one of {', '.join(sorted(_ARCHITECTURES))}.",
         )
-    rules = [*_unconditional(machine), *_processes(), *_leaving_nothing(), *_sockets()]
+    rules = [*_unconditional(machine), *_processes(keeps=keeps), *_leaving_nothing(), *_sockets()]
     return msgspec.json.encode(_Profile("SCMP_ACT_ERRNO", [_ARCHITECTURES[machine]], rules)).decode()
 
 
@@ -141,12 +148,13 @@ def _unconditional(machine: str) -> list[_Rule]:
     return rules
 
 
-def _processes() -> list[_Rule]:
+def _processes(*, keeps: bool) -> list[_Rule]:
     """Calls that could reach another process, or make one that nobody watches."""
     own = [_is(0, 0)]
+    refused = _CLONE_FLAGS_REFUSED | (0 if keeps else _CLONE_PARENT)
     setters = ["prlimit64", "sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"]
     return [
-        _Rule("Processes and threads without namespaces", ["clone"], [_without(0, _CLONE_FLAGS_REFUSED)]),
+        _Rule("Processes and threads without namespaces", ["clone"], [_without(0, refused)]),
         _Rule(
             "Its flags lie in memory, where a filter cannot look; told that it is missing, libc uses clone",
             ["clone3"],
@@ -160,6 +168,16 @@ def _processes() -> list[_Rule]:
         *(_Rule(f"PR_{name}", ["prctl"], [_is(0, number)]) for name, number in _PRCTL.items()),
         _Rule("The usual personality", ["personality"], [_is(0, 0)]),
         _Rule("Asking for it", ["personality"], [_is(0, 0xFFFF_FFFF)]),
+        *(_keeping() if keeps else ()),
+    ]
+
+
+def _keeping() -> list[_Rule]:
+    return [
+        _Rule(
+            "Holding a process still and putting back its memory", ["ptrace", "process_vm_readv", "process_vm_writev"]
+        ),
+        _Rule("Letting itself be held", ["prctl"], [_is(0, _PR_SET_DUMPABLE), _is(1, 1)]),
     ]
 
 

@@ -17,6 +17,7 @@ import lots
 import pages
 import prints
 import results
+import room
 
 _loads = json.loads
 _LAZY = (types.GeneratorType, types.AsyncGeneratorType)
@@ -49,6 +50,8 @@ class Evaluator:
         """Finds what to call, and makes the state that rows start from cheap to fork."""
         self._find_hooks()
         gc.collect()
+        if self._forks:
+            room.leave()
         gc.freeze()  # so that collecting in a fork does not touch, and so copy, what is shared with it
         if self._forks:
             pages.join()

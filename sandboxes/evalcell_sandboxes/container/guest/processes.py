@@ -13,17 +13,20 @@ _OOM_FILES = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_
 
 
 class Processes:
-    """Everything that lives in this container. `zygote` is 0 once it is gone."""
+    """Everything that lives in this container. `zygote` is 0 once it is gone, and `keeper` while there is none."""
 
     def __init__(self, zygote: int) -> None:
         self.zygote = zygote
         self.zygote_status = None
+        self.keeper = 0
+        self._stops = {}
+        self._ends = {}
         self._oom_kills = _oom_kills()
 
     def others(self) -> list:
-        """All but the supervisor, the zygote, and the dead: those that nobody waits for are gone with their parent."""
+        """All but our own and the dead: those that nobody waits for are gone with their parent."""
         pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-        return [pid for pid in pids if pid not in (1, self.zygote) and not _is_dead(pid)]
+        return [pid for pid in pids if pid not in (1, self.zygote, self.keeper) and not _is_dead(pid)]
 
     def end_others(self) -> None:
         """Ends all that rows have started; what multiplies faster than that goes with the zygote."""
@@ -39,7 +42,7 @@ class Processes:
 
     def end_all(self) -> None:
         """Ends every process but this one, at one blow."""
-        while self.zygote or self.others():
+        while self.zygote or self.keeper or self.others():
             _kill(-1)
             self._reap()
             time.sleep(_SWEEP_SECONDS)
@@ -51,15 +54,47 @@ class Processes:
     def zygote_is_stopped(self) -> bool:
         return _state(self.zygote) in ("T", "t")
 
+    def end_keeper(self) -> None:
+        self.keeper = 0
+        self.end_others()
+
+    def stopped(self, pid: int):
+        """At what it has stopped for us since this was last asked, if it has; 0 when it is gone."""
+        self._reap()
+        return 0 if pid in self._ends else self._stops.pop(pid, None)
+
+    def ended(self, pid: int):
+        """How it has ended and what it has used, if it has."""
+        self._reap()
+        return self._ends.get(pid)
+
+    def forget(self) -> None:
+        """Forgets those that are gone: their numbers may come again."""
+        self._reap()
+        self._stops.clear()
+        self._ends.clear()
+
+    def threads(self, pid: int) -> int:
+        try:
+            return len(os.listdir(f"/proc/{pid}/task"))
+        except OSError:
+            return 0
+
     def _reap(self) -> None:
         """Takes leave of those that are gone: also of rows' processes whose own parents are."""
         with contextlib.suppress(ChildProcessError):
             while True:
-                gone, status = os.waitpid(-1, os.WNOHANG)
-                if not gone:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                if not pid:
                     return
-                if gone == self.zygote:
-                    self.zygote, self.zygote_status = 0, status
+                if os.WIFSTOPPED(status):
+                    self._stops[pid] = status >> 8
+                else:
+                    self._ends[pid] = status, usage
+                    if pid == self.zygote:
+                        self.zygote, self.zygote_status = 0, status
+                    elif pid == self.keeper:
+                        self.keeper = 0  # from now on the number may be anybody's
 
     def ran_out_of_memory(self) -> bool:
         """Whether the kernel has killed one of them for that since it was last asked."""

@@ -15,9 +15,11 @@ import struct
 import sys
 import time
 
+import notices
 import wire
 import zygote
 from calls import Call
+from keeper import Keeping
 from processes import Processes
 from scratch import Scratch
 
@@ -51,14 +53,42 @@ class Lost(Exception):
     """There is nothing to run anything in, for a reason if one is known."""
 
 
+class Forks:
+    """The zygote, as what makes processes for calls."""
+
+    def __init__(self, control: socket.socket, processes: Processes, heard: notices.Notices) -> None:
+        self.control = control
+        self._processes = processes
+        self._notices = heard
+
+    def gone(self, _call: Call, until: float) -> bool:
+        """Whether the process of a call is gone by then: the zygote says so. One that was stopped never does."""
+        waiting = select.poll()
+        waiting.register(self.control, select.POLLIN)
+        while not self._notices.poll(waiting, min(until, time.monotonic() + _LOOK_SECONDS)):
+            if time.monotonic() >= until or self._processes.zygote_is_stopped():
+                return False
+        return True
+
+    def status(self):
+        """How it ended, by the zygote's word. Without one, that is ended too."""
+        if self.gone(None, time.monotonic() + _STATUS_SECONDS):
+            with contextlib.suppress(OSError, struct.error):
+                return zygote.STATUS.unpack(self.control.recv(zygote.STATUS.size))
+        self._processes.end_all()
+        return None
+
+
 class Supervisor:
     """Carries out the host's commands, one after the other."""
 
     def __init__(self, settings: dict, control: socket.socket, zygote_pid: int) -> None:
         self._limits = settings["limits"]
         self._fresh_rows = settings["fresh_rows"]
-        self._control = control
         self._processes = Processes(zygote_pid)
+        self._notices = notices.receive(control) if settings["keeps"] else notices.Notices(-1)
+        self._forks = Forks(control, self._processes, self._notices)
+        self._keeping = Keeping(self._processes, self._notices, control)
         self._scratch = Scratch()
         self._shared = None  # the call that all rows go to where they share state
         self._batch_rows = _BATCH_ROWS
@@ -113,15 +143,23 @@ class Supervisor:
     def _do(self, command: bytes, argument: bytes) -> bytes:
         """The record of one call. Nothing of it is left afterwards but what it was to leave in the zygote."""
         self._end_shared()
-        with self._call(command) as call:
+        maker = self._maker(command)
+        with self._call(command, maker) as call:
             call.ask(argument)
             call.finish()
             found = self._await(call, command, 1)
             if command in _IN_ZYGOTE:
                 return self._settled(found) if isinstance(found, list) else self._failed(call, command, found)
-            answer = self._ended(call, command, found)
+            answer = self._ended(call, command, found, maker)
         self._clean_up()
         return answer
+
+    def _maker(self, command: bytes):
+        """What makes the process for a call: a keeper if there is one, else the zygote, which forks."""
+        if command != wire.ROWS:
+            self._keeping.end()
+            return self._forks
+        return (self._processes.zygote_lives() and self._keeping.keeper()) or self._forks
 
     def _settled(self, found: list) -> bytes:
         """Makes what a call in the zygote has left in /tmp a part of what every row starts from; not its processes."""
@@ -130,15 +168,15 @@ class Supervisor:
         self._scratch.remember()
         return found[0]
 
-    def _ended(self, call: Call, command: bytes, found) -> bytes:
+    def _ended(self, call: Call, command: bytes, found, maker) -> bytes:
         """The record of a call after its process has come to its end, by itself or not."""
         if not isinstance(found, list):
-            return self._failed(call, command, found, self._end(gone=not found))
+            return self._failed(call, command, found, self._end(call, maker, gone=not found))
         until = call.began + self._limits[_LIMITS[command]] + _EXIT_SECONDS
-        if not self._hears(until) and not self._processes.zygote_is_stopped():
+        if not maker.gone(call, until) and not self._processes.zygote_is_stopped():
             # With us, whoever has reported is gone at once.
-            return self._failed(call, command, wire.EXCEEDED, self._end(gone=False))
-        self._status()
+            return self._failed(call, command, wire.EXCEEDED, self._end(call, maker, gone=False))
+        maker.status()
         call.exchange()
         if call.said_more:
             return wire.record(wire.FORGED, b"", time.monotonic() - call.began, 0.0, 0, *call.printed())
@@ -149,6 +187,7 @@ class Supervisor:
         self._processes.end_others()
         if self._processes.zygote_lives() and not self._scratch.restore():
             self._processes.end_all()
+        self._keeping.end_row()
 
     # -- one process for all rows ----------------------------------------------------------------------------------
     def _run_shared(self, command: bytes, rows: list) -> None:
@@ -159,7 +198,7 @@ class Supervisor:
         together = self._batch_rows if command == wire.BATCH else len(rows)
         while rows:
             if self._shared is None:
-                self._shared = self._call(command)
+                self._shared = self._call(command, self._forks)
             some, rows = rows[:together], rows[together:]
             self._shared.ask(b"\n".join(some))
             done, failure = self._collect(command, len(some))
@@ -181,7 +220,7 @@ class Supervisor:
             if not isinstance(found, list):
                 self._shared = None
                 with call:
-                    failure = self._failed(call, command, found, self._end(gone=not found))
+                    failure = self._failed(call, command, found, self._end(call, self._forks, gone=not found))
                 self._processes.end_others()
                 return done, failure
             self._say(b"".join(found))
@@ -196,16 +235,16 @@ class Supervisor:
             with self._shared as call:
                 self._shared = None
                 call.finish()
-                self._end(gone=True)
+                self._end(call, self._forks, gone=True)
             self._clean_up()
 
     # -- waiting ---------------------------------------------------------------------------------------------------
-    def _call(self, command: bytes) -> Call:
+    def _call(self, command: bytes, maker) -> Call:
         if not self._processes.zygote_lives():
             raise Lost
         self._processes.ran_out_of_memory()  # what happened until now is not this call's
         try:
-            return Call(command, self._control, self._limits)
+            return Call(command, maker.control, self._limits)
         except OSError as error:  # it has closed its end of the connection, is just dying, or has used something up
             raise Lost(_NO_ROOM if error.errno == errno.ENOSPC else b"") from None
 
@@ -232,36 +271,21 @@ class Supervisor:
 
     def _wait(self, waiting, until: float) -> None:
         """Waits until something happens, or so long; what is still unsaid is said if nothing happens soon."""
-        seconds = max(0, until - time.monotonic())
-        found = waiting.poll(min(seconds, _SOON_SECONDS) * 1000) if self._unsaid else []
+        found = []
+        if self._unsaid:
+            found = self._notices.poll(waiting, min(until, time.monotonic() + _SOON_SECONDS))
         if not found:
             self._flush()
-            found = waiting.poll(max(0, until - time.monotonic()) * 1000)
+            found = self._notices.poll(waiting, until)
         if any(descriptor == _HOST_IN for descriptor, _ in found):
             os._exit(0)
 
-    def _end(self, *, gone: bool):
+    def _end(self, call: Call, maker, *, gone: bool):
         """Ends the process of a call, unless it seems to be gone and is. Gives how it ended, as far as that is known."""
-        if not (gone and self._hears(time.monotonic() + _EXIT_SECONDS)):
+        if not (gone and maker.gone(call, time.monotonic() + _EXIT_SECONDS)):
             self._processes.end_others()
-        return self._status()
-
-    def _status(self):
-        """How a process ended, by the zygote's word. Without one, that is ended too."""
-        if self._hears(time.monotonic() + _STATUS_SECONDS):
-            with contextlib.suppress(OSError, struct.error):
-                return zygote.STATUS.unpack(self._control.recv(zygote.STATUS.size))
-        self._processes.end_all()
-        return None
-
-    def _hears(self, until: float) -> bool:
-        """Whether the zygote says something until then. One that was stopped never does."""
-        waiting = select.poll()
-        waiting.register(self._control, select.POLLIN)
-        while not waiting.poll(_LOOK_SECONDS * 1000):
-            if time.monotonic() > until or self._processes.zygote_is_stopped():
-                return False
-        return True
+            maker.gone(call, time.monotonic() + _STATUS_SECONDS)
+        return maker.status()
 
     def _failed(self, call: Call, command: bytes, kind: int, status=None) -> bytes:
         """The record of a call that brought none."""

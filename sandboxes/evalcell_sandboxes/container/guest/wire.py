@@ -12,7 +12,8 @@ RECORD = struct.Struct("!BddQIII")
 """Kind, wall seconds, CPU seconds, peak of memory in bytes; then how long the report, stdout and stderr are."""
 
 LOAD, FIT, ROWS, BATCH, AGGREGATE, DESCRIBE, RENEW = b"L", b"F", b"R", b"B", b"A", b"D", b"X"
-"""The commands. The last has no answer, rows are answered by a record each, the others by one."""
+KEEP = b"K"
+"""The commands. `RENEW` has no answer, rows are answered by a record each, the others by one. `KEEP` is for the zygote."""
 
 REPORTED, EXCEEDED, CRASHED, FORGED, LOST = range(5)
 """The kinds of records. A report is the guest's word; the others are the supervisor's, and their report says why.

@@ -9,6 +9,7 @@ How a row gets its fresh state is the one function `start`. Nothing but this fil
 
 import array
 import contextlib
+import ctypes
 import fcntl
 import os
 import resource
@@ -19,6 +20,9 @@ import sys
 import time
 
 import describing
+import kernel
+import notices
+import room
 import wire
 from evaluating import Evaluator
 
@@ -34,11 +38,14 @@ _IN_PLACE = (wire.LOAD, wire.FIT)
 def begin(control: socket.socket, settings: dict) -> None:
     """Makes this process what user code may see, and serves until the supervisor is gone."""
     _hold_tight(settings["limits"])
+    if settings["keeps"]:
+        notices.send(control, _filtered())
+        room.hold_on()
     os.environ.clear()
     os.environ.update(settings["environment"])
     sys.path += settings["path"]
     sys.argv[:] = [settings["filename"]]
-    serve(control, Evaluator(settings))
+    room.roomy(serve)(control, Evaluator(settings))
 
 
 def serve(control: socket.socket, evaluator: Evaluator) -> None:
@@ -48,7 +55,9 @@ def serve(control: socket.socket, evaluator: Evaluator) -> None:
         command, descriptors = _receive(control)
         if not command:
             return
-        if command in _IN_PLACE:
+        if command == wire.KEEP:
+            keep(evaluator, descriptors[0], files)
+        elif command in _IN_PLACE:
             _adopt(descriptors)
             _answer(evaluator, command, descriptors[0])
             os.close(descriptors[0])
@@ -62,12 +71,7 @@ def start(evaluator: Evaluator, command: bytes, descriptors: list, control: sock
     child = os.fork()
     if not child:
         control.close()
-        _adopt(descriptors)
-        _open_anew(files)
-        _keep_only({descriptors[0], *files})
-        with contextlib.suppress(BaseException):
-            _answer(evaluator, command, descriptors[0])
-        os._exit(0)
+        _run(evaluator, command, descriptors, files)
     for descriptor in descriptors:
         os.close(descriptor)
     try:
@@ -75,6 +79,52 @@ def start(evaluator: Evaluator, command: bytes, descriptors: list, control: sock
     except ChildProcessError:  # it has ended, but the module takes no notice of children, or has waited for all
         return STATUS.pack(0, 0.0, 0)
     return STATUS.pack(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
+
+
+def keep(evaluator: Evaluator, descriptor: int, files: list) -> None:
+    """Starts the keeper, a process that starts one for each row in its own memory; see `keeper`."""
+    ctypes.pythonapi.PyOS_BeforeFork()
+    if not _cloned(kernel.CLONE_PARENT):
+        _be_keeper(descriptor)  # from here on it is the process of a row, with the command on its way to it
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+        with socket.socket(fileno=descriptor) as control:
+            command, descriptors = _receive(control)
+        _run(evaluator, command, descriptors, files)
+    ctypes.pythonapi.PyOS_AfterFork_Parent()
+    os.close(descriptor)
+
+
+def _be_keeper(descriptor: int) -> None:
+    """Returns in the processes that it starts, and nowhere else. It starts one; the supervisor has it start the others.
+
+    Large pages would put memory next to each other that was written to and memory that was not.
+    """
+    try:
+        kernel.prctl(kernel.PR_SET_THP_DISABLE, 1)
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
+        os.write(descriptor, b"%d" % os.getpid())
+        if os.read(descriptor, 1) and not kernel.clone(kernel.CLONE_PARENT | kernel.CLONE_VM | kernel.CLONE_VFORK):
+            return
+    except OSError:
+        pass
+    os._exit(1)
+
+
+def _cloned(flags: int) -> int:
+    try:
+        return kernel.clone(flags)
+    except OSError:
+        return -1
+
+
+def _run(evaluator: Evaluator, command: bytes, descriptors: list, files: list) -> None:
+    """Does what the command asks for, as a process that is there for nothing else."""
+    with contextlib.suppress(BaseException):
+        _adopt(descriptors)
+        _open_anew(files)
+        _keep_only({descriptors[0], *files})
+        _answer(evaluator, command, descriptors[0])
+    os._exit(0)
 
 
 def _receive(control: socket.socket) -> tuple:
@@ -181,11 +231,19 @@ _ACTIONS = {
 }
 
 
+def _filtered() -> int:
+    """Puts the filter of system calls around this process. Gives where to listen to what it has to say, or -1."""
+    try:
+        return notices.install(listening=True)
+    except OSError:  # the kernel knows no listening, or somebody listens already
+        return notices.install(listening=False)
+
+
 def _hold_tight(limits: dict) -> None:
     """What the operating system holds this process and all that come of it to, before any user code has run."""
     os.nice(5)  # the supervisor comes first
     for what, most in (
-        (resource.RLIMIT_DATA, limits["memory_bytes"]),
+        (resource.RLIMIT_DATA, limits["memory_bytes"] + room.BYTES),
         (resource.RLIMIT_FSIZE, limits["file_bytes"]),
         (resource.RLIMIT_CORE, 0),
     ):
