@@ -45,5 +45,5 @@ def evaluate(output):
 def test_what_an_image_would_run_to_check_its_health_is_not_run(container_wall, based_on):
     based_on('HEALTHCHECK --interval=1s CMD ["sleep", "1"]')
     container_wall.prepare(None, silent)
-    with boxed(container_wall, COUNT) as session:
+    with boxed(container_wall, COUNT, isolation="evaluator") as session:
         assert value(*ask(session, "x")) == 3, "the supervisor, the process that loaded the module, and the row's"

@@ -10,8 +10,10 @@ MODULE = '''
 import ctypes, gc, os, resource, signal, socket, stat, struct, subprocess, sys, threading, time
 
 def victims():
-    """Those who run this: process 1 and the parent; in the open the parent alone, and never the machine's."""
-    return [os.getppid()] if "OPEN" in os.environ else [1, os.getppid()]
+    """Those who run this, which are all others there are, oldest first: process 1, the one that has loaded this, and
+    the one, if any, that the memory is shared with. In the open the parent alone, and never the machine's."""
+    if "OPEN" in os.environ: return [os.getppid()]
+    return sorted({int(name) for name in os.listdir("/proc") if name.isdigit()} - {os.getpid()})
 
 def record(value, wall=0.0, cpu=0.0, memory=0):
     """What a process says of a row that is done."""
@@ -45,17 +47,28 @@ def fill():
         return made
 '''
 
-_EVALUATE = """
-def evaluate(output):
-    if output == "world":
+LIVING = '''
+import os, time
+
+def living():
+    """How many processes there are, but for those that are dead or that wait for others in the kernel."""
+    for _ in range(20):
         processes = [name for name in os.listdir("/proc") if name.isdigit()]
         states = [open(f"/proc/{name}/stat").read().rpartition(")")[2].split()[0] for name in processes]
-        return [6 * 7, os.listdir("/tmp"), len(processes) - states.count("Z")]
-    return attack()
+        count = sum(state not in "ZD" for state in states)
+        if count == 3: break
+        time.sleep(0.01)  # one that waits may be on its way to that
+    return count
+'''
+
+_EVALUATE = f"""
+{LIVING}
+def evaluate(output):
+    return [6 * 7, os.listdir("/tmp"), living()] if output == "world" else attack()
 """
 
 WORLD = [42, [], 3]
-"""What an honest row finds: process 1, the one it was forked from, and itself."""
+"""What an honest row finds: process 1, the one that has loaded the module, and itself; a keeper waits for it."""
 
 _CONTROL = """
 victim = os.fork()

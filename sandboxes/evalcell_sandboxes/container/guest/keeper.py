@@ -42,7 +42,7 @@ _MOST_PLACES = 1024
 _PRESENT, _SWAPPED, _OF_A_FILE, _ITS_OWN = 0x80, 0x40, 0x20, 0x01
 """What the uppermost byte of a page's entry in /proc/PID/pagemap says; the last, that no other process has it too."""
 _ENTRY_BYTES = 8
-_SECONDS = 2.0
+_SECONDS = 1.0
 """How long any step may take that starts a keeper or has it go on."""
 _EXIT_SECONDS = 0.05
 _QUICK_LOOKS = 100
@@ -109,8 +109,8 @@ class Keeper:
         registers = kernel.registers_before_call(self.pid)
         kernel.set_options(self.pid, _OPTIONS)
         self._notices.unusual = False
-        kernel.detach(row)
         kernel.go_on(self.pid)
+        kernel.detach(row)
         return registers
 
     def _await_stop(self, pid: int, expected: int) -> None:
@@ -134,8 +134,10 @@ class Keeper:
         self._row = kernel.event_process(self.pid) if stop == kernel.VFORK_DONE_STOP else 0
         return True
 
-    def status(self):
+    def status(self, call):
         """How the row's process ended: its wait status, CPU seconds and peak of memory. Nothing if nobody knows."""
+        if not self._row:
+            self.gone(call, time.monotonic() + _SECONDS)
         until = time.monotonic() + _EXIT_SECONDS
         looks = _looks(self._notices, select.poll())
         while self._row and not self._processes.ended(self._row):

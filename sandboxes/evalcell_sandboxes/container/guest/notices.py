@@ -25,6 +25,7 @@ _NOTICE = struct.Struct("=QIIiIQ6Q")
 """Which it is, the process, flags; then the call's number, architecture and place, and its arguments."""
 _ANSWER = struct.Struct("=QqiI")
 _CONTINUE = 1
+_SET_FLAGS, _WAKE_AT_ONCE = 0x4008_2104, 1
 _AUDIT_ARCH_X86_64 = 0xC000_003E
 _ALLOW, _ASK, _REFUSE = 0x7FFF_0000, 0x7FC0_0000, 0x0005_0000 | errno.EPERM
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
@@ -119,6 +120,9 @@ class Notices:
         self._descriptor = descriptor
         self.unusual = False
         self.is_ours = nobody
+        if self.listens:
+            with contextlib.suppress(OSError):  # as before Linux 6.6: it only makes things quicker
+                fcntl.ioctl(descriptor, _SET_FLAGS, _WAKE_AT_ONCE)
 
     @property
     def listens(self) -> bool:

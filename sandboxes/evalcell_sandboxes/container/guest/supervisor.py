@@ -70,9 +70,9 @@ class Forks:
                 return False
         return True
 
-    def status(self):
+    def status(self, call: Call):
         """How it ended, by the zygote's word. Without one, that is ended too."""
-        if self.gone(None, time.monotonic() + _STATUS_SECONDS):
+        if self.gone(call, time.monotonic() + _STATUS_SECONDS):
             with contextlib.suppress(OSError, struct.error):
                 return zygote.STATUS.unpack(self.control.recv(zygote.STATUS.size))
         self._processes.end_all()
@@ -176,7 +176,7 @@ class Supervisor:
         if not maker.gone(call, until) and not self._processes.zygote_is_stopped():
             # With us, whoever has reported is gone at once.
             return self._failed(call, command, wire.EXCEEDED, self._end(call, maker, gone=False))
-        maker.status()
+        maker.status(call)
         call.exchange()
         if call.said_more:
             return wire.record(wire.FORGED, b"", time.monotonic() - call.began, 0.0, 0, *call.printed())
@@ -185,7 +185,7 @@ class Supervisor:
     def _clean_up(self) -> None:
         """Sees to it that the next row finds what this one has found, or nothing at all."""
         self._processes.end_others()
-        if self._processes.zygote_lives() and not self._scratch.restore():
+        if self._processes.zygote_lives() and (self._processes.zygote_is_stopped() or not self._scratch.restore()):
             self._processes.end_all()
         self._keeping.end_row()
 
@@ -284,8 +284,7 @@ class Supervisor:
         """Ends the process of a call, unless it seems to be gone and is. Gives how it ended, as far as that is known."""
         if not (gone and maker.gone(call, time.monotonic() + _EXIT_SECONDS)):
             self._processes.end_others()
-            maker.gone(call, time.monotonic() + _STATUS_SECONDS)
-        return maker.status()
+        return maker.status(call)
 
     def _failed(self, call: Call, command: bytes, kind: int, status=None) -> bytes:
         """The record of a call that brought none."""
