@@ -50,7 +50,23 @@ _HARMLESS = {
         *(36, 39, 51, 55, 63, 96, 97, 98, 99, 100, 102, 104, 107, 108, 110),  # get*
         *(140, 186, 201, 204, 228, 229, 318),  # gettid time sched_getaffinity clock_* getrandom
     ),
-    "itself alone": (13, 14, 15, 37, 38, 60, 61, 131, 202, 231),  # signals, timers, exit, wait4, futex
+    "itself alone": (
+        13,
+        14,
+        15,
+        37,
+        38,
+        60,
+        61,
+        127,
+        128,
+        130,
+        131,
+        160,
+        202,
+        231,
+        302,
+    ),  # signals, timers, limits, exit
 }
 
 

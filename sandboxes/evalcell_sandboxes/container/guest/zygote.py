@@ -87,7 +87,7 @@ def keep(evaluator: Evaluator, descriptor: int, files: list) -> None:
     if not _cloned(kernel.CLONE_PARENT):
         _be_keeper(descriptor)  # from here on it is the process of a row, with the command on its way to it
         ctypes.pythonapi.PyOS_AfterFork_Child()
-        with socket.socket(fileno=descriptor) as control:
+        with socket.socket(fileno=_MOST_DESCRIPTORS - 1) as control:
             command, descriptors = _receive(control)
         _run(evaluator, command, descriptors, files)
     ctypes.pythonapi.PyOS_AfterFork_Parent()
@@ -100,10 +100,14 @@ def _be_keeper(descriptor: int) -> None:
     Large pages would put memory next to each other that was written to and memory that was not.
     """
     try:
+        os.dup2(descriptor, _MOST_DESCRIPTORS - 1)  # out of the way of those that rows get
+        os.close(descriptor)
         kernel.prctl(kernel.PR_SET_THP_DISABLE, 1)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
-        os.write(descriptor, b"%d" % os.getpid())
-        if os.read(descriptor, 1) and not kernel.clone(kernel.CLONE_PARENT | kernel.CLONE_VM | kernel.CLONE_VFORK):
+        os.write(_MOST_DESCRIPTORS - 1, b"%d" % os.getpid())
+        if os.read(_MOST_DESCRIPTORS - 1, 1) and not kernel.clone(
+            kernel.CLONE_PARENT | kernel.CLONE_VM | kernel.CLONE_VFORK
+        ):
             return
     except OSError:
         pass

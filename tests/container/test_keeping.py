@@ -1,0 +1,244 @@
+"""Rows that run in the same memory one after the other: that they do, and that none finds anything of another."""
+
+import platform
+import random
+
+import pytest
+from boxed import ask, boxed, value
+
+from evalcell_sandboxes import Crashed, Exceeded, Returned
+from evalcell_sandboxes.container import box
+
+pytestmark = pytest.mark.skipif(platform.machine() not in box.KEEPING, reason="rows are kept on x86_64 only")
+
+MODULE = """
+import builtins, ctypes, gc, hashlib, json, mmap, os, random, resource, signal, sys, threading, time
+
+PAGE = 4096
+STATE = bytearray(random.Random(1).randbytes(256 * PAGE))
+LISTS = [[number] for number in range(2_000)]
+libc = ctypes.CDLL(None, use_errno=True)
+
+def place():
+    return ctypes.addressof(ctypes.c_char.from_buffer(STATE))
+
+def page(number):
+    \"\"\"The address of a page that is nothing but a part of STATE.\"\"\"
+    return (place() // PAGE + 1 + number) * PAGE
+
+def process(pid):
+    return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+
+def keeper():
+    \"\"\"The number of the process that this one shares its memory with; 0 where it is a fork.\"\"\"
+    others = sorted({int(name) for name in os.listdir("/proc") if name.isdigit()} - {1, os.getpid()})
+    return others[1] if len(others) > 1 else 0
+
+def world():
+    return {
+        "state": hashlib.sha256(STATE).hexdigest(),
+        "lists": hashlib.sha256(json.dumps(LISTS).encode()).hexdigest(),
+        "rounding": libc.fegetround(),
+        "builtins": hasattr(builtins, "left"),
+        "modules": "colorsys" in sys.modules,
+        "collector": gc.get_threshold(),
+        "handler": str(signal.getsignal(signal.SIGUSR1)),
+        "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+        "waiting": sorted(signal.sigpending()),
+        "timer": signal.getitimer(signal.ITIMER_REAL)[0] > 0,
+        "limits": resource.getrlimit(resource.RLIMIT_NOFILE),
+        "directory": os.getcwd(),
+        "umask": (lambda was: [was, os.umask(was)][0])(os.umask(0o22)),
+        "descriptors": sorted(os.listdir("/proc/self/fd")),
+        "dumps": open("/proc/self/coredump_filter").read(),
+        "killed-first": open("/proc/self/oom_score_adj").read(),
+        "large-pages": [line for line in open("/proc/self/status") if line.startswith("THP_enabled")],
+        "name": open("/proc/self/comm").read(),
+        "mappings": [line.split()[:2] for line in open("/proc/self/maps") if "[stack]" not in line],
+    }
+
+def evaluate(output):
+    found = [keeper(), world()]
+    exec(output, {**globals()})
+    return found
+"""
+MANY = 40
+"""After as many rows it is known what pages rows write to."""
+
+
+@pytest.fixture
+def forking(monkeypatch):
+    """As on machines where rows cannot be kept."""
+    monkeypatch.setattr(box, "KEEPING", frozenset())
+
+
+def alike(found):
+    """Whether all rows have found the same, but for what tells a row that is kept from one that is a fork."""
+    worlds = {"kept": [], "forked": []}
+    for keeper, world in found:
+        worlds["kept" if keeper else "forked"].append(world)
+    return all(world == some[0] for some in worlds.values() for world in some)
+
+
+def test_rows_run_in_the_same_memory(container_wall):
+    with boxed(container_wall, MODULE) as session:
+        found = [value(outcome) for outcome in ask(session, *["pass"] * 2 * MANY)]
+    assert len({keeper for keeper, _ in found[MANY:]} - {0}) <= 3
+    assert alike(found)
+
+
+def test_rows_are_forks_where_they_cannot_be_kept(container_wall, forking):
+    with boxed(container_wall, MODULE) as session:
+        found = [value(outcome) for outcome in ask(session, "pass", "STATE[0] = 1", "pass")]
+    assert [keeper for keeper, _ in found] == [0, 0, 0]
+    assert found[2][1] == found[0][1]
+
+
+def test_rows_are_forks_where_the_module_has_threads(container_wall):
+    top = "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n"
+    with boxed(container_wall, MODULE + top) as session:
+        assert [value(outcome)[0] for outcome in ask(session, *["pass"] * 3)] == [0, 0, 0]
+
+
+# -- what costs nothing ------------------------------------------------------------------------------------------------
+
+QUIET = {
+    "bytes": "STATE[:] = bytes(len(STATE))",
+    "objects": "for some in LISTS: some.append(1)",
+    "globals": "LISTS.clear(); builtins.left = 1; sys.modules['colorsys'] = sys",
+    "rounding": "libc.fesetround(0x400)",
+    "collector": "gc.set_threshold(1)",
+    "handlers": "signal.signal(signal.SIGUSR1, signal.SIG_IGN); signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])",
+    "timer": "signal.setitimer(signal.ITIMER_REAL, 1000)",
+    "directory": "os.chdir('/'); os.umask(0)",
+    "descriptors": "[os.dup(1) for _ in range(20)]; os.pipe(); os.close(0)",
+    "raises": "raise ValueError(STATE.clear())",
+    "exits": "STATE[0] ^= 1; os._exit(3)",
+    "crashes": "STATE[0] ^= 1; ctypes.string_at(8)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", QUIET.values(), ids=QUIET)
+def test_what_a_row_does_to_its_own_process_is_undone_and_its_memory_kept(container_wall, row):
+    with boxed(container_wall, MODULE) as session:
+        ask(session, *["pass"] * MANY, *[row] * 3)
+        honest = [value(outcome) for outcome in ask(session, *["pass", row] * 6, "pass")[::2]]
+    assert alike(honest)
+    keepers = [keeper for keeper, _ in honest]
+    assert any(keeper == later != 0 for keeper, later in zip(keepers, keepers[1:], strict=False)), keepers
+
+
+def test_where_rows_share_state_that_is_not_undone(container_wall):
+    """The control, as far as a process survives it."""
+    rows = [row for name, row in QUIET.items() if name not in ("raises", "exits", "crashes")]
+    with boxed(container_wall, MODULE, isolation="evaluator") as session:
+        worlds = [value(outcome)[1] for outcome in ask(session, *rows, "pass")]
+    assert all(before != later for before, later in zip(worlds, worlds[1:], strict=False))
+
+
+def test_whatever_rows_write_wherever_none_finds_it(container_wall):
+    """Pages that no row has written to before turn up again and again among those that are known."""
+    drawn = random.Random(2)
+    rows = []
+    for _ in range(150):
+        places = [drawn.randrange(256 * 4096) for _ in range(drawn.choice([0, 1, 1, 5]))]
+        lists = [drawn.randrange(2_000) for _ in range(drawn.choice([0, 1, 5]))]
+        rows.append(f"for at in {places}: STATE[at] ^= 255\nfor at in {lists}: LISTS[at].append(at)")
+    with boxed(container_wall, MODULE) as session:
+        found = [value(outcome) for outcome in ask(session, *rows, "pass")]
+    assert alike(found)
+    keepers = [keeper for keeper, _ in found]
+    assert any(keeper == later != 0 for keeper, later in zip(keepers, keepers[1:], strict=False))
+
+
+# -- what costs a keeper -----------------------------------------------------------------------------------------------
+
+LOUD = {
+    "drops-pages": "assert libc.madvise(ctypes.c_void_p(page(9)), PAGE, 4) == 0",
+    "frees-pages": "assert libc.madvise(ctypes.c_void_p(page(9)), PAGE, 8) == 0",
+    "unmaps-pages": "assert libc.munmap(ctypes.c_void_p(page(9)), PAGE) == 0; os._exit(0)",
+    "maps-over-pages": "libc.mmap.restype = ctypes.c_void_p; libc.mmap(ctypes.c_void_p(page(9)), PAGE, 3, 0x32, -1, 0)",
+    "protects-pages": "assert libc.mprotect(ctypes.c_void_p(page(9)), PAGE, 1) == 0",
+    "writes-to-code": "assert libc.mprotect(ctypes.c_void_p(ctypes.cast(libc.fegetround, ctypes.c_void_p).value & -PAGE), PAGE, 7) == 0; ctypes.memset(ctypes.cast(libc.fegetround, ctypes.c_void_p).value, 0xcc, 1)",
+    "locks-pages": "assert libc.mlock(ctypes.c_void_p(page(9)), PAGE) == 0",
+    "maps-more": "libc.mmap.restype = ctypes.c_void_p; assert libc.mmap(None, PAGE, 3, 0x22, -1, 0)",
+    "takes-much": "bytearray(100 * 2**20)",
+    "writes-through-a-file": "with open('/proc/self/mem', 'r+b', 0) as file:\n    file.seek(page(9)); file.write(bytes(10))",
+    "writes-to-its-keeper": "with open(f'/proc/{keeper()}/mem', 'r+b', 0) as file:\n    file.seek(page(9)); file.write(bytes(10))",
+    "says-what-to-dump": "open('/proc/self/coredump_filter', 'w').write('0x0')",
+    "says-what-its-keeper-dumps": "open(f'/proc/{keeper()}/coredump_filter', 'w').write('0x0')",
+    "lets-itself-live": "open('/proc/self/oom_score_adj', 'w').write('1000')",
+    "large-pages": "assert libc.prctl(41, 0, 0, 0, 0) == 0",
+    "hides": "assert libc.prctl(4, 0, 0, 0, 0) == 0",
+    "thread": "threading.Thread(target=STATE.clear).start()",
+    "thread-that-stays": "threading.Thread(target=lambda: [STATE.reverse() for _ in iter(int, 1)], daemon=True).start()",
+    "child": "os.fork() or (STATE.clear(), os._exit(0))",
+    "child-that-shares-the-memory": "ctypes.PyDLL(None).vfork() or (STATE.clear(), os._exit(0))",
+    "child-that-shares-it-and-stays": "libc.clone(ctypes.cast(libc.pause, ctypes.c_void_p), ctypes.c_void_p(page(200)), 0x100, None)",
+    "another-program": "os.execv(sys.executable, [sys.executable, '-c', ''])",
+    "stops-its-keeper": "os.kill(keeper(), signal.SIGSTOP)",
+    "wakes-its-keeper": "os.kill(keeper(), signal.SIGSTOP); os.kill(keeper(), signal.SIGCONT)",
+    "signals-its-keeper": "os.kill(keeper(), signal.SIGUSR1)",
+    "ends-its-keeper": "os.kill(keeper(), signal.SIGKILL)",
+    "signals-its-keeper-by-a-file": "import fcntl; a, b = os.pipe(); fcntl.fcntl(a, 10, signal.SIGUSR1); fcntl.fcntl(a, fcntl.F_SETOWN, keeper()); fcntl.fcntl(a, fcntl.F_SETFL, os.O_ASYNC); os.write(b, b'x')",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("row", LOUD.values(), ids=LOUD)
+def test_what_reaches_beyond_a_rows_own_process_costs_the_memory(container_wall, row):
+    """No row starts in memory that another has changed otherwise than by writing to it."""
+    with boxed(container_wall, MODULE, wall_seconds=2.0) as session:
+        ask(session, *["pass"] * MANY)
+        outcomes = ask(session, "pass", "pass", row, "pass", "pass", row, "pass")
+    assert isinstance(outcomes[2], Returned | Crashed | Exceeded), outcomes[2]
+    (first, world), (before, _), (between, _), *later = [value(outcomes[at]) for at in (0, 1, 3, 4, 6)]
+    assert first == before != 0, "it was not kept before"
+    assert between != before
+    assert all(found == world for _, found in later)
+
+
+SEEN_WHEN_SHARED = "drops-pages", "maps-over-pages", "protects-pages", "maps-more", "thread"
+
+
+def test_where_rows_share_state_it_is_seen(container_wall):
+    """The control."""
+    for name in SEEN_WHEN_SHARED:
+        with boxed(container_wall, MODULE, isolation="evaluator") as session:
+            (_, before), (_, later) = [value(outcome) for outcome in ask(session, LOUD[name], "pass")]
+        assert later != before, name
+
+
+# -- what is hard on it ------------------------------------------------------------------------------------------------
+
+
+def test_rows_that_always_cost_a_keeper_are_forked_in_the_end(container_wall):
+    with boxed(container_wall, MODULE) as session:
+        found = [value(outcome) for outcome in ask(session, *["os.fork() or os._exit(0)"] * MANY)]
+    assert found[0][0] != 0
+    assert found[-1][0] == 0
+    assert alike(found)
+
+
+def test_a_row_deep_in_calls_leaves_nothing_on_the_stack(container_wall):
+    deep = "def fall(n):\n    return n and sorted([n], key=lambda _: fall(n - 1))\nsys.setrecursionlimit(10_000); fall(1_000)"
+    with boxed(container_wall, MODULE) as session:
+        found = [value(outcome) for outcome in ask(session, *["pass", deep] * 10, "pass")]
+    assert alike(found)
+
+
+def test_memory_of_rows_is_counted_for_each(container_wall):
+    with boxed(container_wall, MODULE) as session:
+        before, much, later = ask(session, *["pass"] * MANY, "bytearray(100 * 2**20)", "pass")[-3:]
+    assert much.usage.memory_bytes > before.usage.memory_bytes + 90 * 2**20
+    assert later.usage.memory_bytes < before.usage.memory_bytes + 20 * 2**20
+
+
+def test_fitting_makes_a_new_start(container_wall):
+    fit = "def fit(rows): LISTS.append(len(rows))\n"
+    with boxed(container_wall, MODULE + fit) as session:
+        ask(session, *["pass"] * 3)
+        value(session.fit([b'{"output": ""}'] * 5))
+        before, _, later = [
+            value(outcome) for outcome in ask(session, "pass", "LISTS.clear()", "assert LISTS[-1] == 5")
+        ]
+    assert before[1]["lists"] == later[1]["lists"]
