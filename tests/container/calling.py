@@ -107,8 +107,12 @@ def tried(expression):
     child = os.fork()
     if child == 0:
         signal.alarm(10)
-        os.write(writer, str(eval(expression)).encode())
-        os._exit(0)
+        try:
+            os.write(writer, str(eval(expression)).encode())
+        except OSError as error:
+            os.write(writer, errno.errorcode[error.errno].encode())
+        finally:
+            os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as result:
         said = result.read()

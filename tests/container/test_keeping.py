@@ -1,5 +1,6 @@
 """Rows that run in the same memory one after the other: that they do, and that none finds anything of another."""
 
+import itertools
 import platform
 import random
 
@@ -125,7 +126,7 @@ def test_what_a_row_does_to_its_own_process_is_undone_and_its_memory_kept(contai
         honest = [value(outcome) for outcome in ask(session, *["pass", row] * 6, "pass")[::2]]
     assert alike(honest)
     keepers = [keeper for keeper, _ in honest]
-    assert any(keeper == later != 0 for keeper, later in zip(keepers, keepers[1:], strict=False)), keepers
+    assert any(keeper == later != 0 for keeper, later in itertools.pairwise(keepers)), keepers
 
 
 def test_where_rows_share_state_that_is_not_undone(container_wall):
@@ -133,7 +134,7 @@ def test_where_rows_share_state_that_is_not_undone(container_wall):
     rows = [row for name, row in QUIET.items() if name not in ("raises", "exits", "crashes")]
     with boxed(container_wall, MODULE, isolation="evaluator") as session:
         worlds = [value(outcome)[1] for outcome in ask(session, *rows, "pass")]
-    assert all(before != later for before, later in zip(worlds, worlds[1:], strict=False))
+    assert all(before != later for before, later in itertools.pairwise(worlds))
 
 
 def test_whatever_rows_write_wherever_none_finds_it(container_wall):
@@ -148,7 +149,7 @@ def test_whatever_rows_write_wherever_none_finds_it(container_wall):
         found = [value(outcome) for outcome in ask(session, *rows, "pass")]
     assert alike(found)
     keepers = [keeper for keeper, _ in found]
-    assert any(keeper == later != 0 for keeper, later in zip(keepers, keepers[1:], strict=False))
+    assert any(keeper == later != 0 for keeper, later in itertools.pairwise(keepers))
 
 
 # -- what costs a keeper -----------------------------------------------------------------------------------------------

@@ -6,9 +6,10 @@ import platform
 from pathlib import Path
 
 import pytest
+from boxed import ask, boxed, value
 
 from evalcell_sandboxes import SandboxUnavailable
-from evalcell_sandboxes.container import seccomp
+from evalcell_sandboxes.container import box, seccomp
 
 CALLING = (Path(__file__).parent / "calling.py").read_text(encoding="utf-8")
 
@@ -72,7 +73,7 @@ REFUSED = {
     "setxattr": "call('setxattr', b'/tmp', b'user.x', b'v', 1, 0)",
     "lsetxattr": "call('lsetxattr', b'/tmp', b'user.x', b'v', 1, 0)",
     "fsetxattr": "call('fsetxattr', -1, b'user.x', b'v', 1, 0)",
-    "an attribute on a directory of its own": "os.mkdir('/tmp/own') or call('setxattr', b'/tmp/own', b'system.posix_acl_default', struct.pack('<IHHIHHIHHI', 2, 1, 7, 2**32 - 1, 4, 7, 2**32 - 1, 32, 7, 2**32 - 1), 28, 0)",
+    "an attribute on a directory of its own": "os.makedirs('/tmp/own', exist_ok=True) or call('setxattr', b'/tmp/own', b'system.posix_acl_default', struct.pack('<IHHIHHIHHI', 2, 1, 7, 2**32 - 1, 4, 7, 2**32 - 1, 32, 7, 2**32 - 1), 28, 0)",
     # Throttling the supervisor, which is process 1
     "limits of another": "call('prlimit64', 1, 7, 0, vectors())",
     "affinity of another": "call('sched_setaffinity', 1, 8, (1).to_bytes(8, 'little'))",
@@ -165,6 +166,54 @@ def test_refused(with_ours, name):
     assert with_ours[name] == "EPERM"
 
 
+INSIDE = f"""
+{CALLING}
+def all_tried():
+    return {{name: tried(expression) for name, expression in {REFUSED!r}.items()}}
+AT_LOAD = all_tried()
+def evaluate(output):
+    return AT_LOAD if output == "module" else all_tried()
+"""
+
+
+@pytest.fixture(scope="module", params=["row", "evaluator"])
+def inside(request, container_wall):
+    """What is refused to user code itself: for rows of their own the engine's list lets PID 1 do more than others."""
+    with boxed(container_wall, INSIDE, isolation=request.param, wall_seconds=60.0, load_seconds=60.0) as session:
+        return {"module": value(*ask(session, "module")), "row": value(*ask(session, "row"))}
+
+
+@pytest.mark.parametrize("who", ["module", "row"])
+def test_refused_to_user_code(inside, who):
+    assert {name: came for name, came in inside[who].items() if came != "EPERM"} == {}
+
+
+@pytest.fixture
+def deaf(monkeypatch):
+    """As with a kernel that lets nobody listen to what a filter has to tell."""
+    sources = dict(box.modules())
+    sources["filters"] = sources["filters"].replace(
+        "_install(_telling(), _NEW_LISTENER)", "_install(_telling(), 1 << 20)"
+    )
+    assert sources["filters"] != box.modules()["filters"]
+    monkeypatch.setattr(box, "modules", lambda: sources)
+
+
+@pytest.mark.parametrize("who", ["module", "row"])
+def test_refused_to_user_code_where_nobody_can_listen(deaf, container_wall, who):
+    with boxed(container_wall, INSIDE, wall_seconds=60.0, load_seconds=60.0) as session:
+        came = value(*ask(session, who))
+    assert {name: what for name, what in came.items() if what != "EPERM"} == {}
+
+
+def test_the_list_for_pid_1_alone_would_let_it_through(run):
+    """The control: it is the filter inside that refuses."""
+    names = ("ptrace", "being looked into again", "clone of a sibling", "process_vm_readv", "process_vm_writev")
+    allowed = seccomp.profile(platform.machine(), keeps=True)
+    came = json.loads(run(attempts({name: REFUSED[name] for name in names}), allowed=allowed))
+    assert came == dict.fromkeys(names, "allowed")
+
+
 @pytest.mark.parametrize("name", LET_THROUGH)
 def test_the_engine_alone_would_let_it_through(with_the_engines, name):
     assert with_the_engines[name] == "allowed"
@@ -210,15 +259,17 @@ def test_each_machine_has_its_own_architecture_alone(machine, architecture):
     assert all(rule["comment"] for rule in profile["syscalls"])
 
 
-def test_no_rule_puts_two_conditions_on_one_argument():
+@pytest.mark.parametrize("keeps", [False, True])
+def test_no_rule_puts_two_conditions_on_one_argument(keeps):
     """The engine's runtime would take either for enough."""
-    for rule in json.loads(seccomp.profile("x86_64"))["syscalls"]:
+    for rule in json.loads(seccomp.profile("x86_64", keeps=keeps))["syscalls"]:
         indexes = [condition["index"] for condition in rule.get("args", [])]
         assert len(indexes) == len(set(indexes)), rule
 
 
-def test_a_call_with_conditions_is_nowhere_allowed_without():
-    rules = json.loads(seccomp.profile("x86_64"))["syscalls"]
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_call_with_conditions_is_nowhere_allowed_without(keeps):
+    rules = json.loads(seccomp.profile("x86_64", keeps=keeps))["syscalls"]
     conditional = {name for rule in rules if "args" in rule for name in rule["names"]}
     assert conditional.isdisjoint(name for rule in rules if "args" not in rule for name in rule["names"])
 
@@ -235,7 +286,7 @@ def test_every_name_is_a_system_call():
     if library is None:
         pytest.skip("there is no libseccomp here to ask")
     known = ctypes.CDLL(library).seccomp_syscall_resolve_name
-    names = {name for rule in json.loads(seccomp.profile("x86_64"))["syscalls"] for name in rule["names"]}
+    names = {name for rule in json.loads(seccomp.profile("x86_64", keeps=True))["syscalls"] for name in rule["names"]}
     assert {name for name in names if known(name.encode()) == -1} <= set(NEWER.split())
 
 

@@ -61,8 +61,8 @@ main(settings)
 """
 _MODULES = (
     "callers", "describing", "failures", "lots", "results",
-    "wire", "kernel", "notices", "room", "pages", "prints", "scratch", "calls", "processes", "keeper",
-    "evaluating", "zygote", "supervisor",
+    "wire", "kernel", "filters", "notices", "room", "pages", "prints", "scratch", "calls", "processes",
+    "snapshot", "keeper", "evaluating", "zygote", "supervisor",
 )  # fmt: skip
 """Ours, in the order in which they are executed."""
 _HERE = Path(__file__).resolve().parent

@@ -125,8 +125,8 @@ class _Profile(msgspec.Struct, frozen=True, rename="camel"):
 def profile(machine: str, *, keeps: bool = False) -> str:
     """The profile for a machine, named as `uname -m` does: JSON for the engine's `security_opt` "seccomp=...".
 
-    With `keeps`, PID 1 can put back the memory of other processes. What that takes is refused to all of them by a filter
-    of its own, before any user code is there (`guest/notices.py`): the engine's is the same for all processes.
+    With `keeps`, PID 1 can put back the memory of other processes. What that takes is refused to all others by a second
+    filter, before any user code is there (`guest/filters.py`): the engine's is the same for all processes.
 
     Raises:
         SandboxUnavailable: There is none for this machine.

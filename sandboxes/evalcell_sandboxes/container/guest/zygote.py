@@ -20,6 +20,7 @@ import sys
 import time
 
 import describing
+import filters
 import kernel
 import notices
 import room
@@ -39,7 +40,7 @@ def begin(control: socket.socket, settings: dict) -> None:
     """Makes this process what user code may see, and serves until the supervisor is gone."""
     _hold_tight(settings["limits"])
     if settings["keeps"]:
-        notices.send(control, _filtered())
+        notices.send(control, filters.install())
         room.hold_on()
     os.environ.clear()
     os.environ.update(settings["environment"])
@@ -233,14 +234,6 @@ _ACTIONS = {
     wire.AGGREGATE: lambda evaluator, results: [evaluator.report(evaluator.aggregate, results)],
     wire.DESCRIBE: lambda _, source: [describing.describe(source)],
 }
-
-
-def _filtered() -> int:
-    """Puts the filter of system calls around this process. Gives where to listen to what it has to say, or -1."""
-    try:
-        return notices.install(listening=True)
-    except OSError:  # the kernel knows no listening, or somebody listens already
-        return notices.install(listening=False)
 
 
 def _hold_tight(limits: dict) -> None:

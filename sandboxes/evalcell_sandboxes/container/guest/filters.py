@@ -1,0 +1,108 @@
+"""The filter of system calls that is around user code, inside the one that the engine puts around the container.
+
+Only the supervisor may look into other processes. So the engine's list has to allow it, and this filter refuses it to all
+others, before any user code is there.
+
+It also has the supervisor answer for every call that is not known to be harmless. A row that shares its memory with rows
+to come may read, and change what is gone with its own process: descriptors, signals, timers, limits. Everything else, as
+what changes the map of its memory, starts a thread, opens a file to write to it or sends a signal, is told.
+"""
+
+import ctypes
+import errno
+import os
+import struct
+
+import kernel
+
+_SET_MODE_FILTER, _NEW_LISTENER = 1, 8
+_X86_64 = 0xC000_003E
+_ALLOW, _ASK, _REFUSE = 0x7FFF_0000, 0x7FC0_0000, 0x0005_0000 | errno.EPERM
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+_LOAD, _IF_EQUAL, _IF_ANY, _RETURN = 0x20, 0x15, 0x45, 0x06
+_INSTRUCTION = struct.Struct("=HBBI")
+
+PRCTL = 157
+_OPEN, _OPENAT = 2, 257
+_WRITING = os.O_ACCMODE | os.O_CREAT | os.O_TRUNC | os.O_TMPFILE & ~os.O_DIRECTORY
+# fmt: off
+_REFUSED = {"ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311}
+_HARMLESS = {
+    # Descriptors that it has, and looking at files
+    "read": 0, "write": 1, "close": 3, "stat": 4, "fstat": 5, "lstat": 6, "lseek": 8, "ioctl": 16, "pread64": 17,
+    "pwrite64": 18, "readv": 19, "writev": 20, "access": 21, "dup": 32, "dup2": 33, "fcntl": 72, "ftruncate": 77,
+    "getdents": 78, "getcwd": 79, "chdir": 80, "readlink": 89, "umask": 95, "statfs": 137, "fstatfs": 138,
+    "getdents64": 217, "newfstatat": 262, "readlinkat": 267, "faccessat": 269, "dup3": 292, "preadv": 295, "statx": 332,
+    "close_range": 436, "faccessat2": 439,
+    # Waiting, pipes, sockets that it has
+    "poll": 7, "pipe": 22, "select": 23, "sched_yield": 24, "pause": 34, "nanosleep": 35, "sendto": 44, "recvfrom": 45,
+    "sendmsg": 46, "recvmsg": 47, "shutdown": 48, "socketpair": 53, "restart_syscall": 219, "clock_nanosleep": 230,
+    "epoll_wait": 232, "epoll_ctl": 233, "pselect6": 270, "ppoll": 271, "epoll_pwait": 281, "eventfd2": 290,
+    "epoll_create1": 291, "pipe2": 293,
+    # Asking
+    "getitimer": 36, "getpid": 39, "getsockname": 51, "getsockopt": 55, "uname": 63, "gettimeofday": 96, "getrlimit": 97,
+    "getrusage": 98, "sysinfo": 99, "times": 100, "getuid": 102, "getgid": 104, "geteuid": 107, "getegid": 108,
+    "getppid": 110, "rt_sigpending": 127, "getpriority": 140, "gettid": 186, "time": 201, "sched_getaffinity": 204,
+    "clock_gettime": 228, "clock_getres": 229, "getrandom": 318,
+    # Its own process alone; of `prlimit64` the engine's list allows no other
+    "rt_sigaction": 13, "rt_sigprocmask": 14, "rt_sigreturn": 15, "alarm": 37, "setitimer": 38, "exit": 60, "wait4": 61,
+    "rt_sigtimedwait": 128, "rt_sigsuspend": 130, "sigaltstack": 131, "setrlimit": 160, "futex": 202, "exit_group": 231,
+    "prlimit64": 302,
+}
+# fmt: on
+
+
+def install() -> int:
+    """Puts the filter around this process and all that come of it. Gives where to listen, or -1 if that cannot be done."""
+    try:
+        return _install(_telling(), _NEW_LISTENER)
+    except OSError:  # the kernel does not know it, or somebody listens already
+        _install(_silent(), 0)
+        return -1
+
+
+def _install(program: list, flags: int) -> int:
+    code = ctypes.create_string_buffer(b"".join(_INSTRUCTION.pack(*instruction) for instruction in program))
+    header = ctypes.create_string_buffer(struct.pack("@HP", len(program), ctypes.addressof(code)))
+    return kernel.call(kernel.SECCOMP, _SET_MODE_FILTER, flags, ctypes.addressof(header))
+
+
+def _telling() -> list:
+    """Instructions for the kernel: a code, how far to jump if so and if not, a value."""
+    harmless = [(_IF_EQUAL, len(_HARMLESS) - at, 0, number) for at, number in enumerate(_HARMLESS.values())]
+    return [*_start(), *_opening(_OPEN, 1), *_opening(_OPENAT, 2), *harmless, _returns(_ASK), _returns(_ALLOW)]
+
+
+def _silent() -> list:
+    """Where nobody listens, nothing is asked, and what only our own code may do is refused to all."""
+    start_sibling = [_argument(0), (_IF_ANY, 0, 1, kernel.CLONE_PARENT), _returns(_REFUSE), _returns(_ALLOW)]
+    be_looked_into = [_argument(1), (_IF_ANY, 0, 1, 0xFFFF_FFFF), _returns(_REFUSE), _returns(_ALLOW)]
+    return [
+        *_start(),
+        *_when(kernel.CLONE, start_sibling),
+        *_when(PRCTL, [_argument(0), *_when(kernel.PR_SET_DUMPABLE, be_looked_into), _returns(_ALLOW)]),
+        _returns(_ALLOW),
+    ]
+
+
+def _start() -> list:
+    """Leaves the call's number to be compared."""
+    known = [(_LOAD, 0, 0, _ARCHITECTURE), (_IF_EQUAL, 1, 0, _X86_64), _returns(_REFUSE), (_LOAD, 0, 0, _NUMBER)]
+    return [*known, *(step for number in _REFUSED.values() for step in _when(number, [_returns(_REFUSE)]))]
+
+
+def _opening(number: int, flags: int) -> list:
+    return _when(number, [_argument(flags), (_IF_ANY, 1, 0, _WRITING), _returns(_ALLOW), _returns(_ASK)])
+
+
+def _when(value: int, steps: list) -> list:
+    return [(_IF_EQUAL, 0, len(steps), value), *steps]
+
+
+def _argument(index: int) -> tuple:
+    """Its lower half, which is what the kernel looks at."""
+    return (_LOAD, 0, 0, _ARGUMENTS + 8 * index)
+
+
+def _returns(action: int) -> tuple:
+    return (_RETURN, 0, 0, action)

@@ -1,0 +1,118 @@
+"""The pages of another process that are known to be written to, what was in them, and how others are found out."""
+
+import array
+import bisect
+import os
+import re
+
+import kernel
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_MOST_PAGES = 8192
+"""As many are saved at most: they are kept in the supervisor's memory."""
+_MOST_MAPPED_PAGES = 1 << 22
+_MOST_PLACES = 1024
+"""So many the kernel takes in one call."""
+_PRESENT, _SWAPPED, _OF_A_FILE, _ITS_OWN = 0x80, 0x40, 0x20, 0x01
+"""What the uppermost byte of a page's entry in /proc/PID/pagemap says; the last, that no other process has it too."""
+_ENTRY_BYTES = 8
+
+
+class Unfit(Exception):
+    """This memory cannot be saved, or be put back."""
+
+
+class Snapshot:
+    """The pages that rows are known to write to, and what was in them before a row."""
+
+    def __init__(self) -> None:
+        self._known = set()
+        self._saved = frozenset()
+        self._transfers = []
+
+    def save(self, pid: int) -> None:
+        """Saves what is in them. To be read this way also gives the process a copy of each to itself: no more faults."""
+        if self._known != self._saved:
+            pages = _within(sorted(self._known), _private(pid))
+            if len(pages) > _MOST_PAGES:
+                raise Unfit
+            self._transfers = [_Transfer(runs) for runs in _in_lots(pages)]
+            self._known, self._saved = set(pages), frozenset(pages)
+        for transfer in self._transfers:
+            transfer.move(kernel.read_memory, pid)
+
+    def are_all(self, pid: int) -> bool:
+        """Whether all pages are saved that were written to. The next time they are."""
+        written = set(_written(pid))
+        self._known |= written
+        return written <= self._saved
+
+    def put_back(self, pid: int) -> None:
+        for transfer in self._transfers:
+            transfer.move(kernel.write_memory, pid)
+
+
+class _Transfer:
+    """Some pages of another process, and room for them here."""
+
+    def __init__(self, runs: list) -> None:
+        self._size = sum(size for _, size in runs)
+        self._room = array.array("B", bytes(self._size))
+        self._here = array.array("Q", [self._room.buffer_info()[0], self._size])
+        self._there = array.array("Q", [number for run in runs for number in run])
+
+    def move(self, move, pid: int) -> None:
+        if move(pid, self._here, self._there) != self._size:
+            raise Unfit
+
+
+def _in_lots(pages: list):
+    """Pages as runs of neighbours, an address and a size, as many together as the kernel takes."""
+    runs = []
+    for page in pages:
+        if runs and sum(runs[-1]) == page:
+            runs[-1][1] += _PAGE_BYTES
+        else:
+            runs.append([page, _PAGE_BYTES])
+    for at in range(0, len(runs), _MOST_PLACES):
+        yield runs[at : at + _MOST_PLACES]
+
+
+def _within(pages: list, bounds: list) -> list:
+    """The pages that are mapped. A row that needs much of the stack has it grow, which a new keeper's has not."""
+    find = bisect.bisect_left
+    return [page for start, end in bounds for page in pages[find(pages, start) : find(pages, end)]]
+
+
+def _private(pid: int):
+    """The memory of a process that is not a file's or another's, as bounds; neighbours joined."""
+    found = []
+    with open(f"/proc/{pid}/maps", "rb") as maps:
+        for line in maps:
+            place, rights, _, _, _, *name = line.split(maxsplit=5)
+            if rights[3:4] == b"p" and rights != b"---p" and not (name and name[0].startswith((b"[v", b"[uprobes"))):
+                start, end = (int(bound, 16) for bound in place.split(b"-"))
+                if found and found[-1][1] == start:
+                    found[-1][1] = end
+                else:
+                    found.append([start, end])
+    return found
+
+
+def _written(pid: int):
+    """The addresses of pages that a process has to itself."""
+    with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as pagemap:
+        for start, end in _private(pid):
+            pages = (end - start) // _PAGE_BYTES
+            if pages > _MOST_MAPPED_PAGES:
+                raise Unfit
+            entries = os.pread(pagemap.fileno(), pages * _ENTRY_BYTES, start // _PAGE_BYTES * _ENTRY_BYTES)
+            for found in _ENTRY_OF_WRITTEN.finditer(entries[_ENTRY_BYTES - 1 :: _ENTRY_BYTES]):
+                yield start + found.start() * _PAGE_BYTES
+
+
+def _is_written(entry: int) -> bool:
+    return bool(entry & _SWAPPED) or entry & (_PRESENT | _OF_A_FILE | _ITS_OWN) == _PRESENT | _ITS_OWN
+
+
+_ENTRY_OF_WRITTEN = re.compile(b"[%b]" % b"".join(rb"\x%02x" % entry for entry in range(256) if _is_written(entry)))
