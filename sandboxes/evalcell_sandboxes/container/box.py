@@ -62,7 +62,7 @@ main(settings)
 _MODULES = (
     "callers", "describing", "failures", "lots", "results",
     "wire", "kernel", "filters", "notices", "room", "pages", "prints", "scratch", "calls", "processes",
-    "snapshot", "keeper", "evaluating", "zygote", "supervisor",
+    "snapshot", "keeper", "evaluating", "zygote", "forks", "supervisor",
 )  # fmt: skip
 """Ours, in the order in which they are executed."""
 _HERE = Path(__file__).resolve().parent

@@ -4,14 +4,12 @@ Under it is the zygote, which holds the loaded module, and under that the proces
 that, it ends every other process and executes itself anew: no zygote comes of a supervisor that has seen a row.
 """
 
-import contextlib
 import ctypes
 import errno
 import os
 import select
 import signal
 import socket
-import struct
 import sys
 import time
 
@@ -19,6 +17,7 @@ import notices
 import wire
 import zygote
 from calls import Call
+from forks import Forks
 from keeper import Keeping
 from processes import Processes
 from scratch import Scratch
@@ -26,11 +25,8 @@ from scratch import Scratch
 _HOST_IN, _HOST_OUT = 200, 201
 """Where the connection to the host is moved to. No other process has these open."""
 _PR_SET_DUMPABLE = 4
-_STATUS_SECONDS = 2.0
-"""How long the zygote may take to say how a process ended that is gone."""
 _EXIT_SECONDS = 1.0
 """How long a process may take to be gone that has nothing left to do."""
-_LOOK_SECONDS = 0.2
 _LIMITS = {
     wire.LOAD: "load_seconds",
     wire.FIT: "fit_seconds",
@@ -51,32 +47,6 @@ _ANEW = [sys.executable, *sys.orig_argv[1:]]
 
 class Lost(Exception):
     """There is nothing to run anything in, for a reason if one is known."""
-
-
-class Forks:
-    """The zygote, as what makes processes for calls."""
-
-    def __init__(self, control: socket.socket, processes: Processes, heard: notices.Notices) -> None:
-        self.control = control
-        self._processes = processes
-        self._notices = heard
-
-    def gone(self, _call: Call, until: float) -> bool:
-        """Whether the process of a call is gone by then: the zygote says so. One that was stopped never does."""
-        waiting = select.poll()
-        waiting.register(self.control, select.POLLIN)
-        while not self._notices.poll(waiting, min(until, time.monotonic() + _LOOK_SECONDS)):
-            if time.monotonic() >= until or self._processes.zygote_is_stopped():
-                return False
-        return True
-
-    def status(self, call: Call):
-        """How it ended, by the zygote's word. Without one, that is ended too."""
-        if self.gone(call, time.monotonic() + _STATUS_SECONDS):
-            with contextlib.suppress(OSError, struct.error):
-                return zygote.STATUS.unpack(self.control.recv(zygote.STATUS.size))
-        self._processes.end_all()
-        return None
 
 
 class Supervisor:
