@@ -7,7 +7,7 @@ import random
 import pytest
 from boxed import ask, boxed, value
 
-from evalcell_sandboxes import Crashed, Exceeded, Returned
+from evalcell_sandboxes import Crashed, Exceeded, Raised, Returned
 from evalcell_sandboxes.container import box
 
 pytestmark = pytest.mark.skipif(platform.machine() not in box.KEEPING, reason="rows are kept on x86_64 only")
@@ -51,7 +51,6 @@ def world():
         "directory": os.getcwd(),
         "umask": (lambda was: [was, os.umask(was)][0])(os.umask(0o22)),
         "descriptors": sorted(os.listdir("/proc/self/fd")),
-        "dumps": open("/proc/self/coredump_filter").read(),
         "killed-first": open("/proc/self/oom_score_adj").read(),
         "large-pages": [line for line in open("/proc/self/status") if line.startswith("THP_enabled")],
         "name": open("/proc/self/comm").read(),
@@ -113,6 +112,7 @@ QUIET = {
     "timer": "signal.setitimer(signal.ITIMER_REAL, 1000)",
     "directory": "os.chdir('/'); os.umask(0)",
     "descriptors": "[os.dup(1) for _ in range(20)]; os.pipe(); os.close(0)",
+    "hides": "assert libc.prctl(4, 0, 0, 0, 0) == 0",
     "raises": "raise ValueError(STATE.clear())",
     "exits": "STATE[0] ^= 1; os._exit(3)",
     "crashes": "STATE[0] ^= 1; ctypes.string_at(8)",
@@ -131,7 +131,7 @@ def test_what_a_row_does_to_its_own_process_is_undone_and_its_memory_kept(contai
 
 def test_where_rows_share_state_that_is_not_undone(container_wall):
     """The control, as far as a process survives it."""
-    rows = [row for name, row in QUIET.items() if name not in ("raises", "exits", "crashes")]
+    rows = [row for name, row in QUIET.items() if name not in ("hides", "raises", "exits", "crashes")]
     with boxed(container_wall, MODULE, isolation="evaluator") as session:
         worlds = [value(outcome)[1] for outcome in ask(session, *rows, "pass")]
     assert all(before != later for before, later in itertools.pairwise(worlds))
@@ -164,13 +164,7 @@ LOUD = {
     "locks-pages": "assert libc.mlock(ctypes.c_void_p(page(9)), PAGE) == 0",
     "maps-more": "libc.mmap.restype = ctypes.c_void_p; assert libc.mmap(None, PAGE, 3, 0x22, -1, 0)",
     "takes-much": "bytearray(100 * 2**20)",
-    "writes-through-a-file": "with open('/proc/self/mem', 'r+b', 0) as file:\n    file.seek(page(9)); file.write(bytes(10))",
-    "writes-to-its-keeper": "with open(f'/proc/{keeper()}/mem', 'r+b', 0) as file:\n    file.seek(page(9)); file.write(bytes(10))",
-    "says-what-to-dump": "open('/proc/self/coredump_filter', 'w').write('0x0')",
-    "says-what-its-keeper-dumps": "open(f'/proc/{keeper()}/coredump_filter', 'w').write('0x0')",
-    "lets-itself-live": "open('/proc/self/oom_score_adj', 'w').write('1000')",
     "large-pages": "assert libc.prctl(41, 0, 0, 0, 0) == 0",
-    "hides": "assert libc.prctl(4, 0, 0, 0, 0) == 0",
     "thread": "threading.Thread(target=STATE.clear).start()",
     "thread-that-stays": "threading.Thread(target=lambda: [STATE.reverse() for _ in iter(int, 1)], daemon=True).start()",
     "child": "os.fork() or (STATE.clear(), os._exit(0))",
@@ -207,6 +201,26 @@ def test_where_rows_share_state_it_is_seen(container_wall):
         with boxed(container_wall, MODULE, isolation="evaluator") as session:
             (_, before), (_, later) = [value(outcome) for outcome in ask(session, LOUD[name], "pass")]
         assert later != before, name
+
+
+SHUT = {
+    "memory": "open(f'/proc/{pid}/mem', 'r+b')",
+    "what-to-dump": "open(f'/proc/{pid}/coredump_filter', 'w')",
+    "turn-to-be-killed": "open(f'/proc/{pid}/oom_score_adj', 'w')",
+    "environment": "open(f'/proc/{pid}/environ')",
+    "pages": "open(f'/proc/{pid}/pagemap')",
+    "being-looked-into": "libc.prctl(4, 1, 0, 0, 0) and os.open('/proc/1/mem', 0)",
+}
+
+
+@pytest.mark.parametrize("pid", ["os.getpid()", "keeper()"], ids=["itself", "its-keeper"])
+@pytest.mark.parametrize("opening", SHUT.values(), ids=SHUT)
+def test_a_row_that_is_kept_is_as_shut_as_a_fork(container_wall, opening, pid):
+    with boxed(container_wall, MODULE) as session:
+        before = [value(outcome) for outcome in ask(session, *["pass"] * MANY)][-1]
+        (outcome,) = ask(session, f"assert keeper() == {before[0]}; pid = {pid}; {opening}")
+    assert isinstance(outcome, Raised)
+    assert outcome.exception == "PermissionError"
 
 
 # -- what is hard on it ------------------------------------------------------------------------------------------------

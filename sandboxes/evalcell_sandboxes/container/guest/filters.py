@@ -22,8 +22,8 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _LOAD, _IF_EQUAL, _IF_ANY, _RETURN = 0x20, 0x15, 0x45, 0x06
 _INSTRUCTION = struct.Struct("=HBBI")
 
-PRCTL = 157
 _OPEN, _OPENAT = 2, 257
+_ALL = 0xFFFF_FFFF
 _WRITING = os.O_ACCMODE | os.O_CREAT | os.O_TRUNC | os.O_TMPFILE & ~os.O_DIRECTORY
 # fmt: off
 _REFUSED = {"ptrace": 101, "process_vm_readv": 310, "process_vm_writev": 311}
@@ -70,17 +70,24 @@ def _install(program: list, flags: int) -> int:
 def _telling() -> list:
     """Instructions for the kernel: a code, how far to jump if so and if not, a value."""
     harmless = [(_IF_EQUAL, len(_HARMLESS) - at, 0, number) for at, number in enumerate(_HARMLESS.values())]
-    return [*_start(), *_opening(_OPEN, 1), *_opening(_OPENAT, 2), *harmless, _returns(_ASK), _returns(_ALLOW)]
+    return [
+        *_start(),
+        *_when(_OPEN, _unless(1, _WRITING, _ASK)),
+        *_when(_OPENAT, _unless(2, _WRITING, _ASK)),
+        *_when(kernel.PRCTL, [_argument(0), *_when(kernel.PR_SET_DUMPABLE, _unless(1, _ALL, _ASK)), _returns(_ASK)]),
+        *harmless,
+        _returns(_ASK),
+        _returns(_ALLOW),
+    ]
 
 
 def _silent() -> list:
     """Where nobody listens, nothing is asked, and what only our own code may do is refused to all."""
-    start_sibling = [_argument(0), (_IF_ANY, 0, 1, kernel.CLONE_PARENT), _returns(_REFUSE), _returns(_ALLOW)]
-    be_looked_into = [_argument(1), (_IF_ANY, 0, 1, 0xFFFF_FFFF), _returns(_REFUSE), _returns(_ALLOW)]
+    shutting = _when(kernel.PR_SET_DUMPABLE, _unless(1, _ALL, _REFUSE))
     return [
         *_start(),
-        *_when(kernel.CLONE, start_sibling),
-        *_when(PRCTL, [_argument(0), *_when(kernel.PR_SET_DUMPABLE, be_looked_into), _returns(_ALLOW)]),
+        *_when(kernel.CLONE, _unless(0, kernel.CLONE_PARENT, _REFUSE)),
+        *_when(kernel.PRCTL, [_argument(0), *shutting, _returns(_ALLOW)]),
         _returns(_ALLOW),
     ]
 
@@ -91,12 +98,13 @@ def _start() -> list:
     return [*known, *(step for number in _REFUSED.values() for step in _when(number, [_returns(_REFUSE)]))]
 
 
-def _opening(number: int, flags: int) -> list:
-    return _when(number, [_argument(flags), (_IF_ANY, 1, 0, _WRITING), _returns(_ALLOW), _returns(_ASK)])
-
-
 def _when(value: int, steps: list) -> list:
     return [(_IF_EQUAL, 0, len(steps), value), *steps]
+
+
+def _unless(index: int, bits: int, action: int) -> list:
+    """Allows the call, unless the argument has any of these bits."""
+    return [_argument(index), (_IF_ANY, 1, 0, bits), _returns(_ALLOW), _returns(action)]
 
 
 def _argument(index: int) -> tuple:

@@ -96,7 +96,7 @@ class Keeper:
         row = kernel.event_process(self.pid)
         self._await_stop(row, kernel.FIRST_STOP)
         self._snapshot.save(self.pid)
-        registers = kernel.registers_before_call(self.pid)
+        registers = kernel.registers(self.pid)
         kernel.set_options(self.pid, _OPTIONS)
         self._notices.unusual = False
         kernel.go_on(self.pid)
@@ -144,22 +144,34 @@ class Keeper:
         """Makes everything as it was before the row, and has the next one's process start. False if it cannot."""
         self.rows += 1
         try:
-            if not self._row or self._notices.unusual or _has_signals(self.pid):
+            if not self._row or self._notices.unusual or self._processes.has_signals(self.pid):
                 return False
             _, usage = self._processes.ended(self._row)
-            looks = usage.ru_minflt or usage.ru_majflt or self.rows == 1
-            if looks and not self._snapshot.are_all(self.pid):
-                return False
             self._processes.forget()
             self._row = 0
-            kernel.go_to_end_of_call(self.pid)  # where it returns, with a result that must not be seen
+            self._open_up()
+            looks = usage.ru_minflt or usage.ru_majflt or self.rows == 1
+            if looks and not self._snapshot.has_all(self.pid):
+                return False
             self._snapshot.put_back(self.pid)
-            self._await_stop(self.pid, kernel.CALL_STOP)
-            kernel.set_registers(self.pid, self._registers)
+            kernel.make_call(self.pid, self._registers, kernel.CLONE)
             kernel.go_on(self.pid)
         except (OSError, Refused, Unfit):
             return False
         return True
+
+    def _open_up(self) -> None:
+        """Has it let its memory be looked into again, which rows do not, by a call that it makes where it is."""
+        self._go_to_call()  # where the one that started the row ends
+        kernel.make_call(self.pid, self._registers, kernel.PRCTL, kernel.PR_SET_DUMPABLE, 1, 0, 0, 0)
+        self._go_to_call()
+        self._go_to_call()
+        if kernel.call_result(self.pid) != 0:
+            raise Refused
+
+    def _go_to_call(self) -> None:
+        kernel.go_to_call(self.pid)
+        self._await_stop(self.pid, kernel.CALL_STOP)
 
 
 def _looks(notices, waiting):
@@ -169,12 +181,6 @@ def _looks(notices, waiting):
         yield notices.poll(waiting, 0)
     while True:
         yield notices.poll(waiting, time.monotonic() + _LOOK_SECONDS)
-
-
-def _has_signals(pid: int) -> bool:
-    """Whether a process has signals waiting for it."""
-    with open(f"/proc/{pid}/status", "rb") as status:
-        return any(int(line.split()[1], 16) for line in status if line.startswith((b"SigPnd:", b"ShdPnd:")))
 
 
 class Keeping:
@@ -197,6 +203,8 @@ class Keeping:
             except (OSError, Refused, Unfit, ValueError):
                 self._short_lives += _PATIENCE
                 self._give_up_for_now()
+                if self._processes.zygote_is_stopped():
+                    self._processes.end_all()
         return self._keeper
 
     def _pays(self) -> bool:

@@ -11,7 +11,7 @@ import signal
 
 SUPPORTED = platform.machine() == "x86_64"
 
-CLONE, SECCOMP = 56, 317
+CLONE, PRCTL, SECCOMP = 56, 157, 317
 CLONE_VM, CLONE_VFORK, CLONE_PARENT = 0x100, 0x4000, 0x8000
 PR_SET_DUMPABLE, PR_SET_THP_DISABLE = 4, 41
 
@@ -21,6 +21,7 @@ MARK_CALLS, TRACE_VFORK, TRACE_VFORK_DONE, EXIT_KILL = 0x1, 0x4, 0x20, 0x10_0000
 VFORK_STOP, VFORK_DONE_STOP, FIRST_STOP = (signal.SIGTRAP | event << 8 for event in (2, 5, 128))
 CALL_STOP = signal.SIGTRAP | 0x80
 _RAX, _ORIGINAL_RAX, _RIP, _REGISTERS = 10, 15, 16, 27
+_ARGUMENTS = 14, 13, 12, 7, 9, 8
 _CALL_INSTRUCTION_BYTES = 2
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -60,7 +61,8 @@ def go_on(pid: int) -> None:
     _ptrace(_CONTINUE, pid)
 
 
-def go_to_end_of_call(pid: int) -> None:
+def go_to_call(pid: int) -> None:
+    """To where it enters the next call, or to where it leaves the one it is in."""
     _ptrace(_TO_CALL, pid)
 
 
@@ -75,17 +77,25 @@ def event_process(pid: int) -> int:
     return message.value
 
 
-def registers_before_call(pid: int) -> array.array:
-    """What makes a process that is stopped in a call make it again, from the beginning, when it goes on."""
-    registers = array.array("Q", bytes(8 * _REGISTERS))
-    _ptrace(_GET_REGISTERS, pid, registers.buffer_info()[0])
-    registers[_RAX], registers[_ORIGINAL_RAX] = registers[_ORIGINAL_RAX], 2**64 - 1
-    registers[_RIP] -= _CALL_INSTRUCTION_BYTES
-    return registers
+def registers(pid: int) -> array.array:
+    """Those of a process that is stopped."""
+    found = array.array("Q", bytes(8 * _REGISTERS))
+    _ptrace(_GET_REGISTERS, pid, found.buffer_info()[0])
+    return found
 
 
-def set_registers(pid: int, registers: array.array) -> None:
-    _ptrace(_SET_REGISTERS, pid, registers.buffer_info()[0])
+def make_call(pid: int, before: array.array, number: int, *arguments: int) -> None:
+    """Sets the registers of a process so that it makes a call next, where it made the one it had `before` in."""
+    changed = array.array("Q", before)
+    changed[_RIP] -= _CALL_INSTRUCTION_BYTES
+    changed[_RAX], changed[_ORIGINAL_RAX] = number, 2**64 - 1
+    for register, argument in zip(_ARGUMENTS, arguments, strict=False):
+        changed[register] = argument
+    _ptrace(_SET_REGISTERS, pid, changed.buffer_info()[0])
+
+
+def call_result(pid: int) -> int:
+    return registers(pid)[_RAX]
 
 
 def read_memory(pid: int, here: array.array, there: array.array) -> int:

@@ -9,7 +9,6 @@ import socket
 import struct
 import time
 
-import filters
 import kernel
 
 _RECEIVE, _SEND, _SET_FLAGS = 0xC050_2100, 0xC018_2101, 0x4008_2104
@@ -74,7 +73,7 @@ def _reaches_out(call: int, arguments: list) -> bool:
     """Whether it is one of the calls that are for the processes that start rows."""
     if call == kernel.CLONE:
         return bool(arguments[0] & kernel.CLONE_PARENT)
-    return call == filters.PRCTL and arguments[0] & 0xFFFF_FFFF == kernel.PR_SET_DUMPABLE and bool(arguments[1])
+    return call == kernel.PRCTL and arguments[0] & 0xFFFF_FFFF == kernel.PR_SET_DUMPABLE and bool(arguments[1])
 
 
 def send(control: socket.socket, descriptor: int) -> None:

@@ -8,6 +8,7 @@ import time
 _OUTRUN_SECONDS = 1.0
 """How long processes may be ended one by one. What is still there then multiplies faster than that."""
 _SWEEP_SECONDS = 0.002
+_SIGNALS = b"SigPnd:", b"ShdPnd:", b"SigBlk:"
 _OOM_FILES = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 """Where the kernel counts what it has killed for want of memory: with version 2 of control groups, and with 1."""
 
@@ -52,7 +53,18 @@ class Processes:
         return bool(self.zygote)
 
     def zygote_is_stopped(self) -> bool:
-        return _state(self.zygote) in ("T", "t")
+        """Also if it is about to be."""
+        return _state(self.zygote) in ("T", "t") or self.has_signals(self.zygote)
+
+    def has_signals(self, pid: int) -> bool:
+        """Whether signals are on their way to it. Those that it does not let in do not count."""
+        try:
+            with open(f"/proc/{pid}/status", "rb") as status:
+                found = {line[:7]: int(line.split()[1], 16) for line in status if line.startswith(_SIGNALS)}
+        except OSError:
+            return False
+        own, shared, shut_out = (found[name] for name in _SIGNALS)
+        return bool((own | shared) & ~shut_out)
 
     def end_keeper(self) -> None:
         self.keeper = 0

@@ -41,8 +41,8 @@ class Snapshot:
         for transfer in self._transfers:
             transfer.move(kernel.read_memory, pid)
 
-    def are_all(self, pid: int) -> bool:
-        """Whether all pages are saved that were written to. The next time they are."""
+    def has_all(self, pid: int) -> bool:
+        """Whether all pages are in it that were written to. The next time they are."""
         written = set(_written(pid))
         self._known |= written
         return written <= self._saved

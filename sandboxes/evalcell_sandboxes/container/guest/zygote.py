@@ -86,30 +86,30 @@ def keep(evaluator: Evaluator, descriptor: int, files: list) -> None:
     """Starts the keeper, a process that starts one for each row in its own memory; see `keeper`."""
     ctypes.pythonapi.PyOS_BeforeFork()
     if not _cloned(kernel.CLONE_PARENT):
-        _be_keeper(descriptor)  # from here on it is the process of a row, with the command on its way to it
+        control = _become_a_row(descriptor)
         ctypes.pythonapi.PyOS_AfterFork_Child()
-        with socket.socket(fileno=_MOST_DESCRIPTORS - 1) as control:
+        with control:
             command, descriptors = _receive(control)
         _run(evaluator, command, descriptors, files)
     ctypes.pythonapi.PyOS_AfterFork_Parent()
     os.close(descriptor)
 
 
-def _be_keeper(descriptor: int) -> None:
-    """Returns in the processes that it starts, and nowhere else. It starts one; the supervisor has it start the others.
+def _become_a_row(descriptor: int) -> socket.socket:
+    """Is the keeper, and returns in the processes that it starts: one by itself, the others as the supervisor has it do.
 
-    Large pages would put memory next to each other that was written to and memory that was not.
+    Nobody can look into them, as into no other process with user code; the supervisor can, into the keeper between rows.
+    Large pages would join memory that was written to with memory that was not.
     """
     try:
-        os.dup2(descriptor, _MOST_DESCRIPTORS - 1)  # out of the way of those that rows get
+        control = socket.socket(fileno=os.dup2(descriptor, _MOST_DESCRIPTORS - 1))  # not in the way of rows' own
         os.close(descriptor)
         kernel.prctl(kernel.PR_SET_THP_DISABLE, 1)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
-        os.write(_MOST_DESCRIPTORS - 1, b"%d" % os.getpid())
-        if os.read(_MOST_DESCRIPTORS - 1, 1) and not kernel.clone(
-            kernel.CLONE_PARENT | kernel.CLONE_VM | kernel.CLONE_VFORK
-        ):
-            return
+        control.send(b"%d" % os.getpid())
+        if control.recv(1) and not kernel.clone(kernel.CLONE_PARENT | kernel.CLONE_VM | kernel.CLONE_VFORK):
+            kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+            return control
     except OSError:
         pass
     os._exit(1)
