@@ -49,9 +49,9 @@ def settings_of(filename: str, confinement: Confinement, path: Sequence[str]) ->
 class ContainerSession(Session):
     """A program in a container.
 
-    Under `row` isolation every row runs in a fork of the process that has loaded the module; under `evaluator`
-    isolation one such fork runs them all. If the process that holds the module is lost, all but the container itself
-    is made anew.
+    Under `row` isolation every row runs in a process of its own, which starts in the state of the one that has loaded
+    the module; under `evaluator` isolation one such process runs them all. If the process that holds the module is
+    lost, all but the container itself is made anew.
     """
 
     def __init__(self, make_box: Callable[[], Box], program: Program, confinement: Confinement) -> None:

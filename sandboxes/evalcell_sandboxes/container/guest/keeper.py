@@ -35,13 +35,15 @@ _OPTIONS = kernel.MARK_CALLS | kernel.TRACE_VFORK_DONE | kernel.EXIT_KILL
 _SECONDS = 1.0
 """How long any step may take that starts a keeper or has it go on."""
 _EXIT_SECONDS = 0.05
+"""How long a row's process may take to be gone when its memory is nobody's any more."""
 _QUICK_LOOKS = 100
 _LOOK_SECONDS = 0.001
 _SHORT_ROWS, _LONG_ROWS = 4, 16
 """A keeper for fewer rows than the first has not paid; after as many as the second, all is well again."""
 _PATIENCE = 16
+"""So many keepers may not pay before rows are forked."""
 _FORKS, _MOST_DOUBLINGS = 64, 6
-""""""
+"""So many rows, and twice as many each time after, until it is tried again."""
 
 
 class Refused(Exception):
@@ -144,7 +146,7 @@ class Keeper:
         """Makes everything as it was before the row, and has the next one's process start. False if it cannot."""
         self.rows += 1
         try:
-            if not self._row or self._notices.unusual or self._processes.has_signals(self.pid):
+            if not self._row or self._notices.unusual:
                 return False
             _, usage = self._processes.ended(self._row)
             self._processes.forget()

@@ -50,12 +50,14 @@ class Notices:
             return waiting.poll(max(0, until - time.monotonic()) * 1000)
         waiting.register(self._descriptor, select.POLLIN)
         while True:
-            found = waiting.poll(max(0, until - time.monotonic()) * 1000)
-            others = [(descriptor, events) for descriptor, events in found if descriptor != self._descriptor]
-            if len(others) < len(found):
+            found = dict(waiting.poll(max(0, until - time.monotonic()) * 1000))
+            told = found.pop(self._descriptor, 0)
+            if told & select.POLLIN:
                 self.answer()
-            if others or time.monotonic() >= until:
-                return others
+            elif told:  # nobody is left that could tell anything
+                waiting.unregister(self._descriptor)
+            if found or time.monotonic() >= until:
+                return list(found.items())
 
     def answer(self) -> None:
         """Answers one, if its process is still there."""

@@ -1,10 +1,10 @@
-"""The process that holds user code: it executes the module once, and every row runs in a fork of it.
+"""The process that holds user code: it executes the module once, and every row starts from the state it is then in.
 
 It is forked from the supervisor before that has seen any row, and is told what to do over a socket on which it also
 gets the descriptors to do it with: one to read the arguments from and write records to, and two for prints. Rows never
 pass through here, so what the module left running has none to look at.
 
-How a row gets its fresh state is the one function `start`. Nothing but this file knows that it is a fork.
+A row gets that state by a fork (`start`), or from a keeper, itself a fork, whose memory is put back (`keep`).
 """
 
 import array
