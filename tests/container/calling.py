@@ -7,6 +7,7 @@ import mmap
 import os
 import platform
 import signal
+import socket  # noqa: F401 - for the expressions
 import struct
 import sys  # noqa: F401 - for the expressions
 
@@ -36,6 +37,8 @@ NUMBERS = {  # on x86_64, on aarch64
     "pivot_root": (155, 41),
     "prctl": (157, 167),
     "prlimit64": (302, 261),
+    "fcntl": (72, 25),
+    "ioctl": (16, 29),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
     "ptrace": (101, 117),

@@ -3,6 +3,7 @@
 import itertools
 import os
 import random
+import time
 
 import pytest
 from boxed import ask, boxed, value
@@ -52,7 +53,7 @@ def world():
         "killed-first": open("/proc/self/oom_score_adj").read(),
         "large-pages": [line for line in open("/proc/self/status") if line.startswith("THP_enabled")],
         "name": open("/proc/self/comm").read(),
-        "mappings": [line.split()[:2] for line in open("/proc/self/maps") if "[stack]" not in line],
+        "mappings": [line.split()[:2] for line in open("/proc/self/maps")],
     }
 
 def evaluate(output):
@@ -179,19 +180,22 @@ LOUD = {
     "child-that-shares-the-memory": "ctypes.PyDLL(None).vfork() or (STATE.clear(), os._exit(0))",
     "child-that-shares-it-and-stays": "libc.clone(ctypes.cast(libc.pause, ctypes.c_void_p), ctypes.c_void_p(page(200)), 0x100, None)",
     "another-program": "os.execv(sys.executable, [sys.executable, '-c', ''])",
+    "grows-the-stack": "ctypes.string_at(int(world()['mappings'][[l.split()[-1] for l in open('/proc/self/maps')].index('[stack]')][0].split('-')[0], 16) - 30 * PAGE, 1)",
     "stops-its-keeper": "os.kill(keeper(), signal.SIGSTOP)",
     "wakes-its-keeper": "os.kill(keeper(), signal.SIGSTOP); os.kill(keeper(), signal.SIGCONT)",
     "signals-its-keeper": "os.kill(keeper(), signal.SIGUSR1)",
     "ends-its-keeper": "os.kill(keeper(), signal.SIGKILL)",
-    "signals-its-keeper-by-a-file": "import fcntl; a, b = os.pipe(); fcntl.fcntl(a, 10, signal.SIGUSR1); fcntl.fcntl(a, fcntl.F_SETOWN, keeper()); fcntl.fcntl(a, fcntl.F_SETFL, os.O_ASYNC); os.write(b, b'x')",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("row", LOUD.values(), ids=LOUD)
 def test_what_reaches_beyond_a_rows_own_process_costs_the_memory(container_wall, row):
-    """No row starts in memory that another has changed otherwise than by writing to it."""
+    """No row starts in memory that another has changed otherwise than by writing to it.
+
+    It is run a few times first, so that it is not the pages it writes to that cost the memory.
+    """
     with boxed(container_wall, MODULE, wall_seconds=2.0) as session:
-        ask(session, *["pass"] * MANY)
+        ask(session, *["pass"] * MANY, *[row, *["pass"] * 5] * 6)
         outcomes = ask(session, "pass", "pass", row, "pass", "pass", row, "pass")
     assert isinstance(outcomes[2], Returned | Crashed | Exceeded), outcomes[2]
     (first, world), (before, _), (between, _), *later = [value(outcomes[at]) for at in (0, 1, 3, 4, 6)]
@@ -231,6 +235,110 @@ def test_a_row_that_is_kept_is_as_shut_as_a_fork(container_wall, opening, pid):
     assert outcome.exception == "PermissionError"
 
 
+# -- what outlives a row ------------------------------------------------------------------------------------------------
+
+IN_FLIGHT = """
+import array, socket
+
+def put(end, descriptors):
+    end.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))])
+
+def bury(head, depth):
+    \"\"\"Leaves a descriptor in a chain of sockets that hold each other: the kernel clears it up link by link, later.\"\"\"
+    for _ in range(depth):
+        into, link = socket.socketpair()
+        put(into, [head.fileno()])
+        head, _ = link, head.close()
+    into, link = socket.socketpair()
+    put(into, [link.fileno(), head.fileno()])
+    put(link, [into.fileno()])
+
+def signal_later(number, whom):
+    reading, writing = os.pipe()
+    import fcntl
+    fcntl.fcntl(reading, 10, number)
+    fcntl.fcntl(reading, fcntl.F_SETOWN, whom)
+    fcntl.fcntl(reading, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    into, head = socket.socketpair()
+    put(into, [reading])
+    other, last = socket.socketpair()
+    put(other, [writing, head.fileno()])
+    bury(last, 1)
+
+def fill_up():
+    into, head = socket.socketpair()
+    bury(head, 50)
+    with contextlib.suppress(OSError):
+        while True: put(into, [0] * 250)
+"""
+
+
+def test_no_signal_is_sent_when_a_row_is_gone(container_wall):
+    with boxed(container_wall, MODULE + IN_FLIGHT, wall_seconds=1.0) as session:
+        ask(session, *["pass"] * MANY)
+        for _ in range(5):
+            attack, *later = ask(session, "signal_later(9, -1)", *["time.sleep(0.003)"] * 6)
+            assert attack.exception == "PermissionError"
+            assert all(isinstance(outcome, Returned) for outcome in later)
+
+
+def test_descriptors_on_their_way_are_not_counted_against_later_rows(container_wall):
+    """They are counted for a user, and process 1 has the same."""
+    with boxed(container_wall, "import contextlib\n" + MODULE + IN_FLIGHT) as session:
+        ask(session, *["pass"] * MANY)
+        outcomes = ask(session, "fill_up()", *["pass"] * 6)
+    assert all(isinstance(outcome, Returned) for outcome in outcomes)
+
+
+# -- modules that turn on it -------------------------------------------------------------------------------------------
+
+_BENT = """
+frame = sys._getframe()
+while "keep" not in frame.f_globals: frame = frame.f_back
+guest = frame.f_globals
+clone = guest["kernel"].clone
+"""
+BENT = {
+    "rows-of-the-keepers-own": "guest['kernel'].clone = lambda flags: clone(flags & ~0x8000 if flags & 0x4000 else flags)",
+    "no-waiting-for-rows": "guest['kernel'].clone = lambda flags: clone(flags & ~0x4000)",
+    "another-call": "guest['kernel'].clone = lambda flags: ctypes.PyDLL(None).vfork() if flags & 0x4000 else clone(flags)",
+    "many-keepers": "guest['kernel'].clone = lambda flags: [clone(flags) or time.sleep(1000) for _ in range(5)][0]",
+    "says-nonsense": "guest['keep'] = lambda _, descriptor, files: os.write(descriptor, b'\\xff' * 16)",
+    "says-it-is-process-1": "guest['keep'] = lambda _, descriptor, files: os.write(descriptor, b'1')",
+    "says-nothing": "guest['keep'] = lambda _, descriptor, files: None",
+    "leaves-before": "os.register_at_fork(before=lambda: os._exit(0))",
+    "leaves-as-a-row": "os.register_at_fork(after_in_child=lambda: os._exit(0))",
+    "hangs-as-a-row": "os.register_at_fork(after_in_child=lambda: time.sleep(100))",
+    "maps-terabytes": "libc.mmap.restype = ctypes.c_void_p\nfor at in range(500): libc.mmap(ctypes.c_void_p(0x100000000000 + at * 2**34), ctypes.c_size_t(2**34 - PAGE), 1, 0x104022, -1, ctypes.c_long(0))",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("top", BENT.values(), ids=BENT)
+def test_a_module_that_bends_what_starts_its_rows_has_itself_to_blame(container_wall, top):
+    """What comes of its rows is theirs: none of it ends the supervisor or has it wait, which would be an exception."""
+    with boxed(container_wall, MODULE + _BENT + top, wall_seconds=1.0) as session:
+        started = time.monotonic()
+        ask(session, *["pass"] * 3)
+        assert time.monotonic() - started < 20
+
+
+def test_a_keeper_that_is_ended_while_it_is_looked_at_is_the_rows_doing(container_wall):
+    attack = (
+        "victim = keeper()\n"
+        "if not os.fork():\n"
+        "    until = time.monotonic() + 1\n"
+        "    while process(victim)[0] != 't' and time.monotonic() < until: pass\n"
+        "    os.kill(victim, 9)\n"
+        "    os._exit(0)\n"
+        "time.sleep(0.02)"
+    )
+    with boxed(container_wall, MODULE) as session:
+        ask(session, *["pass"] * MANY)
+        for _ in range(10):
+            outcomes = ask(session, attack, "pass", *["pass"] * 4)
+            assert all(isinstance(outcome, Returned) for outcome in outcomes[1:])
+
+
 # -- what is hard on it ------------------------------------------------------------------------------------------------
 
 
@@ -247,6 +355,15 @@ def test_a_row_deep_in_calls_leaves_nothing_on_the_stack(container_wall):
     with boxed(container_wall, MODULE) as session:
         found = [value(outcome) for outcome in ask(session, *["pass", deep] * 10, "pass")]
     assert alike(found)
+
+
+def test_one_row_that_writes_much_does_not_slow_all_later_ones(container_wall):
+    """Its pages are not put back for all. What is not put back is not there: so memory is looked at, not the clock."""
+    with boxed(container_wall, MODULE) as session:
+        ask(session, *["pass"] * MANY)
+        ask(session, "kept = bytearray(14 * 2**20)\nfor at in range(0, len(kept), PAGE): kept[at] = 1", *["pass"] * 5)
+        outcome = ask(session, "pass")[0]
+    assert outcome.usage.memory_bytes < 40 * 2**20
 
 
 def test_memory_of_rows_is_counted_for_each(container_wall):

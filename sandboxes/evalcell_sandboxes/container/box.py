@@ -27,7 +27,8 @@ SCRATCH_BYTES = 64 * MIB
 _OWN_BYTES = 64 * MIB
 """What the supervisor and its buffers may take up beside the program."""
 _MOST_PROCESSES = 128
-_ULIMITS = {"core": 0, "msgqueue": 0, "nofile": 1024}
+_ULIMITS = {"core": 0, "msgqueue": 0, "nofile": 8192}
+"""Of descriptors, user code has fewer: those on their way through sockets are counted for PID 1 too."""
 _SCRATCH_FILES = 10_000
 _CORES = 1.0
 _CHUNK_BYTES = 256 * 1024

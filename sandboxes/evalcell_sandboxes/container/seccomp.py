@@ -60,11 +60,31 @@ _PRCTL = {
 # fmt: on
 """What a process may ask and set about itself. Missing: SET_PTRACER, SET_MM, SET_CHILD_SUBREAPER, SCHED_CORE."""
 
+# fmt: off
+_FCNTL = {
+    "DUPFD": 0, "GETFD": 1, "SETFD": 2, "GETFL": 3, "SETFL": 4, "GETLK": 5, "SETLK": 6, "SETLKW": 7, "GETOWN": 9,
+    "GETSIG": 11, "GETOWN_EX": 16, "OFD_GETLK": 36, "OFD_SETLK": 37, "OFD_SETLKW": 38, "GETLEASE": 1025,
+    "DUPFD_CLOEXEC": 1030, "SETPIPE_SZ": 1031, "GETPIPE_SZ": 1032, "ADD_SEALS": 1033, "GET_SEALS": 1034,
+    "GET_RW_HINT": 1035, "GET_FILE_RW_HINT": 1037,
+}
+"""Missing: SETOWN, SETOWN_EX and SETSIG, by which a file sends signals when its owner is long gone; SET_RW_HINT, which
+stays with a file of the module."""
+_IOCTL = {
+    "TCGETS": 0x5401, "TCSETS": 0x5402, "TCSETSW": 0x5403, "TCSETSF": 0x5404, "TIOCGPGRP": 0x540F, "TIOCOUTQ": 0x5411,
+    "TIOCGWINSZ": 0x5413, "TIOCSWINSZ": 0x5414, "FIONREAD": 0x541B, "FIONBIO": 0x5421, "FIONCLEX": 0x5450,
+    "FIOCLEX": 0x5451, "FS_IOC_GETFLAGS": 0x8008_6601, "SIOCATMARK": 0x8905, "SIOCGIFNAME": 0x8910,
+    "SIOCGIFCONF": 0x8912, "SIOCGIFFLAGS": 0x8913, "SIOCGIFADDR": 0x8915, "SIOCGIFBRDADDR": 0x8919,
+    "SIOCGIFNETMASK": 0x891B, "SIOCGIFMTU": 0x8921, "SIOCGIFHWADDR": 0x8927, "SIOCGIFINDEX": 0x8933,
+}
+# fmt: on
+"""What is asked of terminals, pipes, sockets and interfaces. Missing, with others: FIOSETOWN, SIOCSPGRP, SETFLAGS."""
+_LISTENING = {"NOTIF_RECV": 0xC050_2100, "NOTIF_SEND": 0xC018_2101, "NOTIF_SET_FLAGS": 0x4008_2104}
+
 _ALLOWED = {
     "Files and directories, as far as the mounts allow; no attributes, which stay on directories of the module": """
         access cachestat chdir chmod chown close close_range copy_file_range creat dup dup2 dup3 faccessat faccessat2
-        fadvise64 fallocate fchdir fchmod fchmodat fchmodat2 fchown fchownat fcntl fdatasync fgetxattr flistxattr flock
-        fstat fstatfs fsync ftruncate futimesat getcwd getdents getdents64 getxattr getxattrat ioctl lchown lgetxattr
+        fadvise64 fallocate fchdir fchmod fchmodat fchmodat2 fchown fchownat fdatasync fgetxattr flistxattr flock
+        fstat fstatfs fsync ftruncate futimesat getcwd getdents getdents64 getxattr getxattrat lchown lgetxattr
         link linkat listxattr listxattrat llistxattr lseek lstat mkdir mkdirat mknod mknodat newfstatat open openat
         openat2 pread64 preadv preadv2 pwrite64 pwritev pwritev2 read readahead readlink readlinkat readv rename
         renameat renameat2 rmdir sendfile splice stat statfs statx symlink symlinkat sync_file_range tee truncate umask
@@ -137,7 +157,7 @@ def profile(machine: str, *, keeps: bool = False) -> str:
             f"there is no list of allowed system calls for the machine {machine!r}. "
             f"Use an engine on one of {', '.join(sorted(_ARCHITECTURES))}.",
         )
-    rules = [*_unconditional(machine), *_processes(keeps=keeps), *_leaving_nothing(), *_sockets()]
+    rules = [*_unconditional(machine), *_processes(keeps=keeps), *_files(), *_leaving_nothing(), *_sockets()]
     return msgspec.json.encode(_Profile("SCMP_ACT_ERRNO", [_ARCHITECTURES[machine]], rules)).decode()
 
 
@@ -178,6 +198,14 @@ def _keeping() -> list[_Rule]:
             "Holding a process still and putting back its memory", ["ptrace", "process_vm_readv", "process_vm_writev"]
         ),
         _Rule("Letting itself be held", ["prctl"], [_is(0, _PR_SET_DUMPABLE), _is(1, 1)]),
+        *(_Rule(name, ["ioctl"], [_is(1, number)]) for name, number in _LISTENING.items()),
+    ]
+
+
+def _files() -> list[_Rule]:
+    return [
+        *(_Rule(f"F_{name}", ["fcntl"], [_is(1, number)]) for name, number in _FCNTL.items()),
+        *(_Rule(name, ["ioctl"], [_is(1, number)]) for name, number in _IOCTL.items()),
     ]
 
 

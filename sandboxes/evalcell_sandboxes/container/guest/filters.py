@@ -8,6 +8,7 @@ to come may read, and change what is gone with its own process: descriptors, sig
 what changes the map of its memory, starts a thread, opens a file to write to it or sends a signal, is told.
 """
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -15,7 +16,7 @@ import struct
 
 import kernel
 
-_SET_MODE_FILTER, _NEW_LISTENER = 1, 8
+_SET_MODE_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 8, 32
 _X86_64 = 0xC000_003E
 _ALLOW, _ASK, _REFUSE = 0x7FFF_0000, 0x7FC0_0000, 0x0005_0000 | errno.EPERM
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
@@ -54,11 +55,14 @@ _HARMLESS = {
 
 def install() -> int:
     """Puts the filter around this process and all that come of it. Gives where to listen, or -1 if that cannot be done."""
-    try:
-        return _install(_telling(), _NEW_LISTENER)
-    except OSError:  # the kernel does not know it, or somebody listens already
-        _install(_silent(), 0)
-        return -1
+    for flags in (
+        _NEW_LISTENER | _WAIT_KILLABLE,
+        _NEW_LISTENER,
+    ):  # the first spares code with timers some interruptions
+        with contextlib.suppress(OSError):  # the kernel does not know it, or somebody listens already
+            return _install(_telling(), flags)
+    _install(_silent(), 0)
+    return -1
 
 
 def _install(program: list, flags: int) -> int:

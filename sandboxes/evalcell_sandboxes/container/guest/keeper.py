@@ -21,9 +21,12 @@ same, so after a few rows it does.
 """
 
 import array
+import contextlib
+import fcntl
 import os
 import select
 import socket
+import termios
 import time
 
 import kernel
@@ -123,30 +126,38 @@ class Keeper:
             if time.monotonic() > until:
                 return False
             next(looks)
-        self._row = kernel.event_process(self.pid) if stop == kernel.VFORK_DONE_STOP else 0
+        with contextlib.suppress(OSError):  # somebody has just ended it
+            self._row = kernel.event_process(self.pid) if stop == kernel.VFORK_DONE_STOP else 0
         return True
 
     def status(self, call):
         """How the row's process ended: its wait status, CPU seconds and peak of memory. Nothing if nobody knows."""
         if not self._row:
             self.gone(call, time.monotonic() + _SECONDS)
-        until = time.monotonic() + _EXIT_SECONDS
-        looks = _looks(self._notices, select.poll())
-        while self._row and not self._processes.ended(self._row):
-            if time.monotonic() > until:  # it runs another program, in memory of its own
-                self._processes.end_others()
-            next(looks)
-        if not self._row:
+        if not self._row or not self._is_reaped():
             return None
         status, usage = self._processes.ended(self._row)
         return status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
+
+    def _is_reaped(self) -> bool:
+        """Whether the row's process has come to its end. If not, it runs another program, in memory of its own."""
+        looks = _looks(self._notices, select.poll())
+        for seconds in (_EXIT_SECONDS, _SECONDS):
+            until = time.monotonic() + seconds
+            while time.monotonic() < until:
+                if self._processes.ended(self._row):
+                    return True
+                next(looks)
+            self._processes.end_others()
+        self._row = 0  # nor is it ours: the module has bent what starts it
+        return False
 
     # -- between two rows --------------------------------------------------------------------------------------------
     def put_back(self) -> bool:
         """Makes everything as it was before the row, and has the next one's process start. False if it cannot."""
         self.rows += 1
         try:
-            if not self._row or self._notices.unusual:
+            if not self._row or self._notices.unusual or not self._command_is_taken():
                 return False
             _, usage = self._processes.ended(self._row)
             self._processes.forget()
@@ -161,6 +172,10 @@ class Keeper:
         except (OSError, Refused, Unfit):
             return False
         return True
+
+    def _command_is_taken(self) -> bool:
+        """Whether the row's process has lived to hear what to do. Else the next one would."""
+        return fcntl.ioctl(self.control, termios.TIOCOUTQ, bytes(4)) == bytes(4)
 
     def _open_up(self) -> None:
         """Has it let its memory be looked into again, which rows do not, by a call that it makes where it is."""
@@ -230,6 +245,12 @@ class Keeping:
                 self._give_up_for_now()
             elif rows >= _LONG_ROWS:
                 self._short_lives = 0
+
+    def start_over(self) -> None:
+        """Forgets what is known of rows: the module has changed."""
+        self.end()
+        self._snapshot = Snapshot()
+        self._short_lives = self._forks = 0
 
     def end(self) -> None:
         if self._keeper is not None:

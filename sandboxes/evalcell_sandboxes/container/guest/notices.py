@@ -88,5 +88,6 @@ def send(control: socket.socket, descriptor: int) -> None:
 
 
 def receive(control: socket.socket) -> Notices:
+    """Takes over what was sent."""
     _, descriptors, _, _ = socket.recv_fds(control, 1, 1, socket.MSG_CMSG_CLOEXEC)
     return Notices(descriptors[0] if descriptors else -1)

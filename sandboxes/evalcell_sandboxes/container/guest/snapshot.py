@@ -10,7 +10,10 @@ import kernel
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _MOST_PAGES = 8192
 """As many are saved at most: they are kept in the supervisor's memory."""
-_MOST_MAPPED_PAGES = 1 << 22
+_MANY_PAGES = 256
+"""More than these a row seldom writes to that others did not. If it stays alone with them, they are not put back for all."""
+_MOST_MAPPED_PAGES = 1 << 20
+_PAGES_A_READ = 1 << 14
 _MOST_PLACES = 1024
 """So many the kernel takes in one call."""
 _PRESENT, _SWAPPED, _OF_A_FILE, _ITS_OWN = 0x80, 0x40, 0x20, 0x01
@@ -27,25 +30,38 @@ class Snapshot:
 
     def __init__(self) -> None:
         self._known = set()
+        self._once = set()
         self._saved = frozenset()
         self._transfers = []
+        self._size = 0
 
     def save(self, pid: int) -> None:
         """Saves what is in them. To be read this way also gives the process a copy of each to itself: no more faults."""
         if self._known != self._saved:
-            pages = _within(sorted(self._known), _private(pid))
-            if len(pages) > _MOST_PAGES:
-                raise Unfit
-            self._transfers = [_Transfer(runs) for runs in _in_lots(pages)]
-            self._known, self._saved = set(pages), frozenset(pages)
+            self._lay_out(pid)
+        self._size = _mapped(pid)
         for transfer in self._transfers:
             transfer.move(kernel.read_memory, pid)
 
+    def _lay_out(self, pid: int) -> None:
+        pages = _within(sorted(self._known), _private(pid))
+        self._transfers = []
+        if len(pages) > _MOST_PAGES:
+            pages = []
+        self._known, self._saved = set(pages), frozenset(pages)
+        self._transfers = [_Transfer(runs) for runs in _in_lots(pages)]
+
     def has_all(self, pid: int) -> bool:
-        """Whether all pages are in it that were written to. The next time they are."""
+        """Whether all pages are in it that were written to. The next time they are, unless many were for the first time.
+
+        Nor may the memory have grown, as the stack does where it is only read.
+        """
         written = set(_written(pid))
-        self._known |= written
-        return written <= self._saved
+        new = written - self._saved
+        if self._known and len(new) > _MANY_PAGES:
+            new, self._once = new & self._once, new
+        self._known |= new
+        return written <= self._saved and _mapped(pid) == self._size
 
     def put_back(self, pid: int) -> None:
         for transfer in self._transfers:
@@ -57,7 +73,7 @@ class _Transfer:
 
     def __init__(self, runs: list) -> None:
         self._size = sum(size for _, size in runs)
-        self._room = array.array("B", bytes(self._size))
+        self._room = array.array("B", [0]) * self._size
         self._here = array.array("Q", [self._room.buffer_info()[0], self._size])
         self._there = array.array("Q", [number for run in runs for number in run])
 
@@ -99,16 +115,24 @@ def _private(pid: int):
     return found
 
 
+def _mapped(pid: int) -> int:
+    """How much memory a process has mapped. Without a call, only the stack grows."""
+    with open(f"/proc/{pid}/statm", "rb") as sizes:
+        return int(sizes.read().split()[0])
+
+
 def _written(pid: int):
     """The addresses of pages that a process has to itself."""
+    bounds = _private(pid)
+    if sum(end - start for start, end in bounds) > _MOST_MAPPED_PAGES * _PAGE_BYTES:
+        raise Unfit
     with open(f"/proc/{pid}/pagemap", "rb", buffering=0) as pagemap:
-        for start, end in _private(pid):
-            pages = (end - start) // _PAGE_BYTES
-            if pages > _MOST_MAPPED_PAGES:
-                raise Unfit
-            entries = os.pread(pagemap.fileno(), pages * _ENTRY_BYTES, start // _PAGE_BYTES * _ENTRY_BYTES)
-            for found in _ENTRY_OF_WRITTEN.finditer(entries[_ENTRY_BYTES - 1 :: _ENTRY_BYTES]):
-                yield start + found.start() * _PAGE_BYTES
+        for start, end in bounds:
+            for page in range(start // _PAGE_BYTES, end // _PAGE_BYTES, _PAGES_A_READ):
+                count = min(_PAGES_A_READ, end // _PAGE_BYTES - page)
+                entries = os.pread(pagemap.fileno(), count * _ENTRY_BYTES, page * _ENTRY_BYTES)
+                for found in _ENTRY_OF_WRITTEN.finditer(entries[_ENTRY_BYTES - 1 :: _ENTRY_BYTES]):
+                    yield (page + found.start()) * _PAGE_BYTES
 
 
 def _is_written(entry: int) -> bool:

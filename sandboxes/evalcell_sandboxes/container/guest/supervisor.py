@@ -70,9 +70,9 @@ class Supervisor:
         while body := wire.read_frame(_HOST_IN):
             try:
                 self._obey(bytes(body[:1]), memoryview(body)[1:])
-            except Lost as lost:
+            except (Lost, OSError) as lost:  # the latter by what somebody did to the processes here
                 self._processes.end_all()
-                self._say(wire.record(wire.LOST, b"".join(lost.args)))
+                self._say(wire.record(wire.LOST, lost.args[0] if isinstance(lost, Lost) and lost.args else b""))
             self._flush()
 
     def _obey(self, command: bytes, argument: memoryview) -> None:
@@ -113,6 +113,7 @@ class Supervisor:
     def _do(self, command: bytes, argument: bytes) -> bytes:
         """The record of one call. Nothing of it is left afterwards but what it was to leave in the zygote."""
         self._end_shared()
+        self._processes.forget()
         maker = self._maker(command)
         with self._call(command, maker) as call:
             call.ask(argument)
@@ -127,7 +128,7 @@ class Supervisor:
     def _maker(self, command: bytes):
         """What makes the process for a call: a keeper if there is one, else the zygote, which forks."""
         if command != wire.ROWS:
-            self._keeping.end()
+            self._keeping.start_over()
             return self._forks
         return (self._processes.zygote_lives() and self._keeping.keeper()) or self._forks
 

@@ -32,7 +32,7 @@ STATUS = struct.Struct("!idQ")
 
 _DESCRIPTORS = 3
 _MOST_DESCRIPTORS = 1024
-"""As the container's own limit has it. What `getrlimit` says a module may have lowered, with higher ones open."""
+"""What `getrlimit` says a module may have lowered, with higher ones open."""
 _IN_PLACE = (wire.LOAD, wire.FIT)
 
 
@@ -40,8 +40,9 @@ def begin(control: socket.socket, settings: dict) -> None:
     """Makes this process what user code may see, and serves until the supervisor is gone."""
     _hold_tight(settings["limits"])
     if settings["keeps"]:
-        notices.send(control, filters.install())
         room.hold_on()
+        room.leave()  # between these two nobody would answer a call for more
+        notices.send(control, filters.install())
     os.environ.clear()
     os.environ.update(settings["environment"])
     sys.path += settings["path"]
@@ -86,7 +87,7 @@ def keep(evaluator: Evaluator, descriptor: int, files: list) -> None:
     """Starts the keeper, a process that starts one for each row in its own memory; see `keeper`."""
     ctypes.pythonapi.PyOS_BeforeFork()
     if not _cloned(kernel.CLONE_PARENT):
-        control = _become_a_row(descriptor)
+        control = _become_a_row(descriptor, files)
         ctypes.pythonapi.PyOS_AfterFork_Child()
         with control:
             command, descriptors = _receive(control)
@@ -95,7 +96,7 @@ def keep(evaluator: Evaluator, descriptor: int, files: list) -> None:
     os.close(descriptor)
 
 
-def _become_a_row(descriptor: int) -> socket.socket:
+def _become_a_row(descriptor: int, files: list) -> socket.socket:
     """Is the keeper, and returns in the processes that it starts: one by itself, the others as the supervisor has it do.
 
     Nobody can look into them, as into no other process with user code; the supervisor can, into the keeper between rows.
@@ -103,7 +104,7 @@ def _become_a_row(descriptor: int) -> socket.socket:
     """
     try:
         control = socket.socket(fileno=os.dup2(descriptor, _MOST_DESCRIPTORS - 1))  # not in the way of rows' own
-        os.close(descriptor)
+        _keep_only({control.fileno(), *files})
         kernel.prctl(kernel.PR_SET_THP_DISABLE, 1)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
         control.send(b"%d" % os.getpid())
@@ -240,6 +241,7 @@ def _hold_tight(limits: dict) -> None:
     """What the operating system holds this process and all that come of it to, before any user code has run."""
     os.nice(5)  # the supervisor comes first
     for what, most in (
+        (resource.RLIMIT_NOFILE, _MOST_DESCRIPTORS),
         (resource.RLIMIT_DATA, limits["memory_bytes"] + room.BYTES),
         (resource.RLIMIT_FSIZE, limits["file_bytes"]),
         (resource.RLIMIT_CORE, 0),
