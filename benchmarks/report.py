@@ -21,14 +21,10 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Bar:
-    """What a measurement is to reach: rows/s at least, anything else at most.
-
-    `reach` names the measurement that it cannot be better than, which is its baseline unless another is named.
-    """
+    """What a measurement is to reach: rows/s at least, anything else at most."""
 
     name: str
     value: float
-    reach: str | None = None
 
     def met(self, found: Measurement) -> bool:
         return found.value >= self.value if self._is_floor(found) else found.value <= self.value
@@ -84,7 +80,7 @@ def table(measurements: Sequence[Measurement], bars: Sequence[Bar] = ()) -> str:
 def out_of_reach(measurements: Sequence[Measurement], bars: Sequence[Bar]) -> list[str]:
     """A sentence for each bar that this machine cannot reach, because what it is read against misses it too."""
     by_name = {found.name: found for found in measurements}
-    held = [(bar, bar.reach or by_name[bar.name].baseline) for bar in bars if bar.name in by_name]
+    held = [(bar, by_name[bar.name].baseline) for bar in bars if bar.name in by_name]
     best = [(bar, by_name[name]) for bar, name in held if name in by_name]
     return [
         f"{found.name} itself is {_shown(found.value)} {found.unit}, with no wall at all: on this machine, as it is "

@@ -167,17 +167,6 @@ def test_a_bar_that_even_the_baseline_misses_is_said_to_be_out_of_reach():
     assert report.out_of_reach(found, [Bar("a/walled", 550), Bar("a/unmeasured", 9_999)]) == []
 
 
-def test_a_bar_may_be_held_against_another_number_than_the_baseline():
-    found = [
-        Measurement("a/bare", 600.0, "rows/s"),
-        Measurement("a/fork", 80.0, "rows/s", "a/bare"),
-        Measurement("a/fresh", 70.0, "rows/s", "a/bare"),
-    ]
-    assert report.out_of_reach(found, [Bar("a/fresh", 90)]) == []
-    (sentence,) = report.out_of_reach(found, [Bar("a/fresh", 90, "a/fork")])
-    assert sentence.startswith("a/fork itself is 80 rows/s")
-
-
 def test_what_is_measured_in_containers_is_read_against_bare_cpython():
     best = {"row_by_row/bare_cpython": 600.0, "row_by_row/shared_state": 300.0, "batched/fresh_state": 60.0}
     assert [tuple(entry.values())[::2] for entry in report.entries(named("mine", best))] == [
