@@ -282,6 +282,58 @@ def test_no_signal_is_sent_when_a_row_is_gone(container_wall):
             assert all(isinstance(outcome, Returned) for outcome in later)
 
 
+SHARED_THINGS = {
+    "flags-of-standard-input": ("fcntl.fcntl(0, fcntl.F_SETFL, os.O_APPEND | os.O_NONBLOCK)", "fcntl.fcntl(0, fcntl.F_GETFL)"),
+    "lock-on-standard-input": ("fcntl.flock(0, fcntl.LOCK_EX)", "fcntl.flock(os.open('/dev/null', 0), fcntl.LOCK_EX | fcntl.LOCK_NB)"),
+    "the-sessions-nice-value": (
+        "subprocess.run([sys.executable, '-c', 'open(\"/proc/self/autogroup\", \"w\").write(\"13\")']).returncode",
+        """subprocess.run([sys.executable, "-c", "print(open('/proc/self/autogroup').read())"], capture_output=True, text=True).stdout.split()[1:]""",
+    ),
+    "a-handler-of-the-module": ("os.kill(zygote(), signal.SIGUSR2)", "HITS"),
+    "a-handler-of-the-module-by-its-group": ("os.kill(0, signal.SIGUSR2)", "HITS"),
+    "signals-that-wait-for-the-module": ("os.kill(zygote(), signal.SIGUSR1)", "[line for line in open(f'/proc/{zygote()}/status') if 'Pnd' in line]"),
+    "when-a-file-was-read": ("open('/tmp/read').read()", "os.stat('/tmp/read').st_atime_ns"),
+}  # fmt: skip
+THINGS = """
+import fcntl, subprocess
+HITS = []
+signal.signal(signal.SIGUSR2, lambda *_: HITS.append(1))
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+open("/tmp/read", "w").write("x")
+os.utime("/tmp/read", ns=(1, 1))
+def zygote():
+    return min({int(name) for name in os.listdir("/proc") if name.isdigit()} - {1, os.getpid()})
+def evaluate(output):
+    return eval(output) or None
+"""
+
+
+@pytest.mark.parametrize("forks", [False, True], ids=["kept", "forked"])
+@pytest.mark.parametrize(("change", "look"), SHARED_THINGS.values(), ids=SHARED_THINGS)
+def test_what_processes_share_carries_nothing_from_row_to_row(container_wall, monkeypatch, change, look, forks):
+    if forks:
+        monkeypatch.setattr(box, "KEEPING", frozenset())
+    with boxed(container_wall, MODULE + THINGS) as session:
+        before, changed, later, again = ask(session, look, change, look, look)
+    assert isinstance(changed, Returned | Raised), changed
+    assert value(before) == value(later) == value(again)
+
+
+def test_a_file_in_the_place_of_standard_input_is_read_from_its_start_by_every_row(container_wall):
+    top = "open('/tmp/data', 'w').write('one\\ntwo\\n'); os.close(0); DATA = open('/tmp/data')\ndef evaluate(output): return [DATA.fileno(), DATA.readline()]\n"
+    with boxed(container_wall, MODULE + top) as session:
+        assert [value(outcome) for outcome in ask(session, 1, 2, 3)] == [[0, "one\n"]] * 3
+
+
+def test_a_process_that_is_gone_before_its_row_comes_does_not_cost_its_time(container_wall):
+    with boxed(
+        container_wall, MODULE + "os.register_at_fork(after_in_child=lambda: os._exit(3))\n", wall_seconds=30.0
+    ) as session:
+        started = time.monotonic()
+        assert all(isinstance(outcome, Crashed) for outcome in ask(session, 1, 2))
+        assert time.monotonic() - started < 20
+
+
 def test_descriptors_on_their_way_are_not_counted_against_later_rows(container_wall):
     """They are counted for a user, and process 1 has the same."""
     with boxed(container_wall, "import contextlib\n" + MODULE + IN_FLIGHT) as session:

@@ -276,7 +276,7 @@ def create(
         mem_limit=memory_bytes,
         memswap_limit=memory_bytes,
         nano_cpus=None if builds else int(_CORES * 1e9),
-        tmpfs={"/tmp": f"rw,noexec,nosuid,nodev,size={SCRATCH_BYTES},nr_inodes={_SCRATCH_FILES},mode=1777"},  # noqa: S108
+        tmpfs={"/tmp": f"rw,noexec,nosuid,nodev,size={SCRATCH_BYTES},nr_inodes={_SCRATCH_FILES},mode=1777,noatime"},  # noqa: S108
         log_config=LogConfig(type="json-file" if logged else "none"),
         ulimits=[Ulimit(name=name, soft=most, hard=most) for name, most in _ULIMITS.items()],
         sysctls={"net.ipv4.tcp_max_tw_buckets": "0"},  # else a port stays taken when the row is gone that used it

@@ -70,14 +70,19 @@ _FCNTL = {
 """Missing: SETOWN, SETOWN_EX and SETSIG, by which a file sends signals when its owner is long gone; SET_RW_HINT, which
 stays with a file of the module."""
 _IOCTL = {
-    "TCGETS": 0x5401, "TCSETS": 0x5402, "TCSETSW": 0x5403, "TCSETSF": 0x5404, "TIOCGPGRP": 0x540F, "TIOCOUTQ": 0x5411,
-    "TIOCGWINSZ": 0x5413, "TIOCSWINSZ": 0x5414, "FIONREAD": 0x541B, "FIONBIO": 0x5421, "FIONCLEX": 0x5450,
-    "FIOCLEX": 0x5451, "FS_IOC_GETFLAGS": 0x8008_6601, "SIOCATMARK": 0x8905, "SIOCGIFNAME": 0x8910,
+    "TCGETS": 0x5401, "TCSETS": 0x5402, "TCSETSW": 0x5403, "TCSETSF": 0x5404, "TCSBRK": 0x5409, "TCFLSH": 0x540B,
+    "TIOCSCTTY": 0x540E, "TIOCGPGRP": 0x540F, "TIOCSPGRP": 0x5410, "TIOCOUTQ": 0x5411, "TIOCGWINSZ": 0x5413,
+    "TIOCSWINSZ": 0x5414, "FIONREAD": 0x541B, "FIONBIO": 0x5421, "TIOCGPTPEER": 0x5441, "FIONCLEX": 0x5450,
+    "FIOCLEX": 0x5451, "TIOCGPTN": 0x8004_5430, "TIOCSPTLCK": 0x4004_5431, "TCGETS2": 0x802C_542A,
+    "FICLONE": 0x4004_9409, "FS_IOC_GETFLAGS": 0x8008_6601, "SIOCATMARK": 0x8905, "SIOCGIFNAME": 0x8910,
     "SIOCGIFCONF": 0x8912, "SIOCGIFFLAGS": 0x8913, "SIOCGIFADDR": 0x8915, "SIOCGIFBRDADDR": 0x8919,
     "SIOCGIFNETMASK": 0x891B, "SIOCGIFMTU": 0x8921, "SIOCGIFHWADDR": 0x8927, "SIOCGIFINDEX": 0x8933,
+    "SIOCETHTOOL": 0x8946,
 }
 # fmt: on
 """What is asked of terminals, pipes, sockets and interfaces. Missing, with others: FIOSETOWN, SIOCSPGRP, SETFLAGS."""
+_SIGN = 0xFFFF_FFFF_0000_0000
+"""Above a number whose 32nd bit is set, where it was taken for a negative one."""
 _LISTENING = {"NOTIF_RECV": 0xC050_2100, "NOTIF_SEND": 0xC018_2101, "NOTIF_SET_FLAGS": 0x4008_2104}
 
 _ALLOWED = {
@@ -206,6 +211,11 @@ def _files() -> list[_Rule]:
     return [
         *(_Rule(f"F_{name}", ["fcntl"], [_is(1, number)]) for name, number in _FCNTL.items()),
         *(_Rule(name, ["ioctl"], [_is(1, number)]) for name, number in _IOCTL.items()),
+        *(
+            _Rule(f"{name}, as musl passes it", ["ioctl"], [_is(1, number | _SIGN)])
+            for name, number in _IOCTL.items()
+            if number >> 31
+        ),
     ]
 
 

@@ -4,8 +4,8 @@ Only the supervisor may look into other processes. So the engine's list has to a
 others, before any user code is there.
 
 It also has the supervisor answer for every call that is not known to be harmless. A row that shares its memory with rows
-to come may read, and change what is gone with its own process: descriptors, signals, timers, limits. Everything else, as
-what changes the map of its memory, starts a thread, opens a file to write to it or sends a signal, is told.
+to come may read, and change what is gone with its own process: signals, timers, limits, and descriptors, which it shares
+with nobody that outlives it. Everything else, as what changes the map of its memory, starts a thread, opens a file to write to it or sends a signal, is told.
 """
 
 import contextlib
@@ -47,8 +47,8 @@ _HARMLESS = {
     "clock_gettime": 228, "clock_getres": 229, "getrandom": 318,
     # Its own process alone; of `prlimit64` the engine's list allows no other
     "rt_sigaction": 13, "rt_sigprocmask": 14, "rt_sigreturn": 15, "alarm": 37, "setitimer": 38, "exit": 60, "wait4": 61,
-    "rt_sigtimedwait": 128, "rt_sigsuspend": 130, "sigaltstack": 131, "setrlimit": 160, "futex": 202, "exit_group": 231,
-    "prlimit64": 302,
+    "setsid": 112, "rt_sigtimedwait": 128, "rt_sigsuspend": 130, "sigaltstack": 131, "setrlimit": 160, "futex": 202,
+    "exit_group": 231, "prlimit64": 302,
 }
 # fmt: on
 

@@ -21,7 +21,11 @@ class Forks:
         self._processes = processes
         self._notices = notices
 
-    def gone(self, _call, until: float) -> bool:
+    def has_ended(self) -> bool:
+        """It would be heard."""
+        return False
+
+    def gone(self, until: float) -> bool:
         """Whether the process of a call is gone by then: the zygote says so. One that was stopped never does."""
         waiting = select.poll()
         waiting.register(self.control, select.POLLIN)
@@ -30,9 +34,9 @@ class Forks:
                 return False
         return True
 
-    def status(self, call):
+    def status(self):
         """How it ended, by the zygote's word. Without one, that is ended too."""
-        if self.gone(call, time.monotonic() + _STATUS_SECONDS):
+        if self.gone(time.monotonic() + _STATUS_SECONDS):
             with contextlib.suppress(OSError, struct.error):
                 return zygote.STATUS.unpack(self.control.recv(zygote.STATUS.size))
         self._processes.end_all()

@@ -37,7 +37,7 @@ from snapshot import Snapshot, Unfit
 _OPTIONS = kernel.MARK_CALLS | kernel.TRACE_VFORK_DONE | kernel.EXIT_KILL
 _SECONDS = 1.0
 """How long any step may take that starts a keeper or has it go on."""
-_EXIT_SECONDS = 0.05
+_REAP_SECONDS = 0.05
 """How long a row's process may take to be gone when its memory is nobody's any more."""
 _QUICK_LOOKS = 100
 _LOOK_SECONDS = 0.001
@@ -110,18 +110,20 @@ class Keeper:
 
     def _await_stop(self, pid: int, expected: int) -> None:
         until = time.monotonic() + _SECONDS
-        looks = _looks(self._notices, select.poll())
+        looks = _looks(self._notices)
         while (stop := self._processes.stopped(pid)) is None and time.monotonic() < until:
             next(looks)
         if stop != expected:
             raise Refused
 
     # -- what is asked of whatever runs rows -------------------------------------------------------------------------
-    def gone(self, call, until: float) -> bool:
+    def has_ended(self) -> bool:
+        """Whether there is no process for a row any more, which may have ended before it could say so."""
+        return self._processes.has_stopped(self.pid)
+
+    def gone(self, until: float) -> bool:
         """Whether the row's process is gone by then, and the keeper has stopped."""
-        waiting = select.poll()
-        waiting.register(call, 0)
-        looks = _looks(self._notices, waiting)
+        looks = _looks(self._notices)
         while (stop := self._processes.stopped(self.pid)) is None:
             if time.monotonic() > until:
                 return False
@@ -130,10 +132,10 @@ class Keeper:
             self._row = kernel.event_process(self.pid) if stop == kernel.VFORK_DONE_STOP else 0
         return True
 
-    def status(self, call):
+    def status(self):
         """How the row's process ended: its wait status, CPU seconds and peak of memory. Nothing if nobody knows."""
         if not self._row:
-            self.gone(call, time.monotonic() + _SECONDS)
+            self.gone(time.monotonic() + _SECONDS)
         if not self._row or not self._is_reaped():
             return None
         status, usage = self._processes.ended(self._row)
@@ -141,8 +143,8 @@ class Keeper:
 
     def _is_reaped(self) -> bool:
         """Whether the row's process has come to its end. If not, it runs another program, in memory of its own."""
-        looks = _looks(self._notices, select.poll())
-        for seconds in (_EXIT_SECONDS, _SECONDS):
+        looks = _looks(self._notices)
+        for seconds in (_REAP_SECONDS, _SECONDS):
             until = time.monotonic() + seconds
             while time.monotonic() < until:
                 if self._processes.ended(self._row):
@@ -191,8 +193,9 @@ class Keeper:
         self._await_stop(self.pid, kernel.CALL_STOP)
 
 
-def _looks(notices, waiting):
+def _looks(notices):
     """Waits between two looks at something: hardly at first, because it is seldom far."""
+    waiting = select.poll()
     for _ in range(_QUICK_LOOKS):
         os.sched_yield()
         yield notices.poll(waiting, 0)
@@ -214,13 +217,16 @@ class Keeping:
 
     def keeper(self):
         """The keeper for the next row; none where it had better be a fork."""
+        if self._keeper is not None and (self._keeper.has_ended() or not self._processes.keeper):
+            self.end()
+        self._processes.forget()
         if self._keeper is None and self._pays():
             try:
                 self._keeper = Keeper(self._processes, self._notices, self._control, self._snapshot)
             except (OSError, Refused, Unfit, ValueError):
                 self._short_lives += _PATIENCE
                 self._give_up_for_now()
-                if self._processes.zygote_is_stopped():
+                if self._processes.zygote_is_disturbed():
                     self._processes.end_all()
         return self._keeper
 

@@ -1,8 +1,8 @@
 """Answers for the calls that the filter leaves to the supervisor, and notes whether there were any it did not expect."""
 
 import contextlib
+import ctypes
 import errno
-import fcntl
 import os
 import select
 import socket
@@ -38,7 +38,7 @@ class Notices:
         self.is_ours = nobody
         if self.listens:
             with contextlib.suppress(OSError):  # as before Linux 6.6: it only makes things quicker
-                fcntl.ioctl(descriptor, _SET_FLAGS, _WAKE_AT_ONCE)
+                kernel.call(kernel.IOCTL, descriptor, _SET_FLAGS, _WAKE_AT_ONCE)
 
     @property
     def listens(self) -> bool:
@@ -62,13 +62,18 @@ class Notices:
     def answer(self) -> None:
         """Answers one, if its process is still there."""
         notice = bytearray(_NOTICE.size)
-        with contextlib.suppress(OSError):
-            fcntl.ioctl(self._descriptor, _RECEIVE, notice)
+        with contextlib.suppress(FileNotFoundError, InterruptedError):
+            self._control(_RECEIVE, notice)
             number, pid, _, call, _, _, *arguments = _NOTICE.unpack(notice)
             ours = self.is_ours(pid, call)
             refused = _reaches_out(call, arguments) and not ours
             self.unusual = self.unusual or not ours
-            fcntl.ioctl(self._descriptor, _SEND, _ANSWER.pack(number, *(_REFUSED if refused else _GO_AHEAD)))
+            self._control(_SEND, bytearray(_ANSWER.pack(number, *(_REFUSED if refused else _GO_AHEAD))))
+
+    def _control(self, request: int, data: bytearray) -> None:
+        """Not by way of the C library: not every one passes the number on as it is."""
+        room = (ctypes.c_char * len(data)).from_buffer(data)
+        kernel.call(kernel.IOCTL, self._descriptor, request, ctypes.addressof(room))
 
 
 def _reaches_out(call: int, arguments: list) -> bool:

@@ -8,7 +8,8 @@ import time
 _OUTRUN_SECONDS = 1.0
 """How long processes may be ended one by one. What is still there then multiplies faster than that."""
 _SWEEP_SECONDS = 0.002
-_SIGNALS = b"SigPnd:", b"ShdPnd:", b"SigBlk:"
+_MOST_ENDS = 4096
+"""So many are remembered, of those that are gone."""
 _OOM_FILES = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
 """Where the kernel counts what it has killed for want of memory: with version 2 of control groups, and with 1."""
 
@@ -20,6 +21,7 @@ class Processes:
         self.zygote = zygote
         self.zygote_status = None
         self.keeper = 0
+        self._expected_signals = 0
         self._stops = {}
         self._ends = {}
         self._oom_kills = _oom_kills()
@@ -53,18 +55,15 @@ class Processes:
         return bool(self.zygote)
 
     def zygote_is_stopped(self) -> bool:
-        """Also if it is about to be."""
-        return _state(self.zygote) in ("T", "t") or self.has_signals(self.zygote)
+        return _state(self.zygote) in ("T", "t")
 
-    def has_signals(self, pid: int) -> bool:
-        """Whether signals are on their way to it. Those that it does not let in do not count."""
-        try:
-            with open(f"/proc/{pid}/status", "rb") as status:
-                found = {line[:7]: int(line.split()[1], 16) for line in status if line.startswith(_SIGNALS)}
-        except OSError:
-            return False
-        own, shared, shut_out = (found[name] for name in _SIGNALS)
-        return bool((own | shared) & ~shut_out)
+    def zygote_is_disturbed(self) -> bool:
+        """Whether it was stopped, or sent a signal. Those that it lets in are about to stop it; others would stay."""
+        return self.zygote_is_stopped() or bool(_waiting_signals(self.zygote) & ~self._expected_signals)
+
+    def expect_signals(self) -> None:
+        """Makes those that wait for the zygote now a part of what it is."""
+        self._expected_signals = _waiting_signals(self.zygote)
 
     def end_keeper(self) -> None:
         self.keeper = 0
@@ -74,6 +73,11 @@ class Processes:
         """At what it has stopped for us since this was last asked, if it has; 0 when it is gone."""
         self._reap()
         return 0 if pid in self._ends else self._stops.pop(pid, None)
+
+    def has_stopped(self, pid: int) -> bool:
+        """Whether it has stopped for us."""
+        self._reap()
+        return pid in self._stops
 
     def ended(self, pid: int):
         """How it has ended and what it has used, if it has."""
@@ -102,6 +106,8 @@ class Processes:
                 if os.WIFSTOPPED(status):
                     self._stops[pid] = status >> 8
                 else:
+                    if len(self._ends) == _MOST_ENDS:
+                        del self._ends[next(iter(self._ends))]
                     self._ends[pid] = status, usage
                     if pid == self.zygote:
                         self.zygote, self.zygote_status = 0, status
@@ -129,6 +135,15 @@ def _state(pid: int) -> str:
             return file.read().rpartition(b")")[2].split()[0].decode()
     except OSError:
         return ""
+
+
+def _waiting_signals(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/status", "rb") as status:
+            found = [int(line.split()[1], 16) for line in status if line.startswith((b"SigPnd:", b"ShdPnd:"))]
+    except OSError:
+        return 0
+    return found[0] | found[1]
 
 
 def _kill(pid: int) -> None:

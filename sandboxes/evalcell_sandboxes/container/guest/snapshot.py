@@ -36,12 +36,16 @@ class Snapshot:
         self._size = 0
 
     def save(self, pid: int) -> None:
-        """Saves what is in them. To be read this way also gives the process a copy of each to itself: no more faults."""
+        """Saves what is in them. To be read this way also gives the process a copy of each to itself, as rows would."""
         if self._known != self._saved:
             self._lay_out(pid)
         self._size = _mapped(pid)
-        for transfer in self._transfers:
-            transfer.move(kernel.read_memory, pid)
+        try:
+            for transfer in self._transfers:
+                transfer.move(kernel.read_memory, pid)
+        except (OSError, Unfit):
+            self._saved = frozenset()  # so that it is found out which are there
+            raise
 
     def _lay_out(self, pid: int) -> None:
         pages = _within(sorted(self._known), _private(pid))
@@ -101,7 +105,7 @@ def _within(pages: list, bounds: list) -> list:
 
 
 def _private(pid: int):
-    """The memory of a process that is not a file's or another's, as bounds; neighbours joined."""
+    """The memory of a process that becomes its own where it is written to, as bounds; neighbours joined."""
     found = []
     with open(f"/proc/{pid}/maps", "rb") as maps:
         for line in maps:

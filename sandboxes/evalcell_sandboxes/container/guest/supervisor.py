@@ -35,6 +35,8 @@ _LIMITS = {
     wire.AGGREGATE: "aggregate_seconds",
     wire.DESCRIBE: "load_seconds",
 }
+_LOOK_SECONDS = 0.2
+"""How often to look whether a process is there at all."""
 _BATCH_ROWS = 64
 _MUCH_BYTES = 32 * 1024
 _SOON_SECONDS = 0.01
@@ -113,12 +115,11 @@ class Supervisor:
     def _do(self, command: bytes, argument: bytes) -> bytes:
         """The record of one call. Nothing of it is left afterwards but what it was to leave in the zygote."""
         self._end_shared()
-        self._processes.forget()
         maker = self._maker(command)
         with self._call(command, maker) as call:
             call.ask(argument)
             call.finish()
-            found = self._await(call, command, 1)
+            found = self._await(call, command, 1, maker)
             if command in _IN_ZYGOTE:
                 return self._settled(found) if isinstance(found, list) else self._failed(call, command, found)
             answer = self._ended(call, command, found, maker)
@@ -136,18 +137,19 @@ class Supervisor:
         """Makes what a call in the zygote has left in /tmp a part of what every row starts from; not its processes."""
         if self._fresh_rows:
             self._processes.end_others()
+        self._processes.expect_signals()
         self._scratch.remember()
         return found[0]
 
     def _ended(self, call: Call, command: bytes, found, maker) -> bytes:
         """The record of a call after its process has come to its end, by itself or not."""
         if not isinstance(found, list):
-            return self._failed(call, command, found, self._end(call, maker, gone=not found))
+            return self._failed(call, command, found, self._end(maker, gone=not found))
         until = call.began + self._limits[_LIMITS[command]] + _EXIT_SECONDS
-        if not maker.gone(call, until) and not self._processes.zygote_is_stopped():
+        if not maker.gone(until) and not self._processes.zygote_is_stopped():
             # With us, whoever has reported is gone at once.
-            return self._failed(call, command, wire.EXCEEDED, self._end(call, maker, gone=False))
-        maker.status(call)
+            return self._failed(call, command, wire.EXCEEDED, self._end(maker, gone=False))
+        maker.status()
         call.exchange()
         if call.said_more:
             return wire.record(wire.FORGED, b"", time.monotonic() - call.began, 0.0, 0, *call.printed())
@@ -156,7 +158,7 @@ class Supervisor:
     def _clean_up(self) -> None:
         """Sees to it that the next row finds what this one has found, or nothing at all."""
         self._processes.end_others()
-        if self._processes.zygote_lives() and (self._processes.zygote_is_stopped() or not self._scratch.restore()):
+        if self._processes.zygote_lives() and (self._processes.zygote_is_disturbed() or not self._scratch.restore()):
             self._processes.end_all()
         self._keeping.end_row()
 
@@ -187,11 +189,11 @@ class Supervisor:
         self._processes.ran_out_of_memory()  # rows before these may have lost a process, and lived on
         while done < count:
             call.began = time.monotonic()
-            found = self._await(call, command, count - done)
+            found = self._await(call, command, count - done, self._forks)
             if not isinstance(found, list):
                 self._shared = None
                 with call:
-                    failure = self._failed(call, command, found, self._end(call, self._forks, gone=not found))
+                    failure = self._failed(call, command, found, self._end(self._forks, gone=not found))
                 self._processes.end_others()
                 return done, failure
             self._say(b"".join(found))
@@ -206,7 +208,7 @@ class Supervisor:
             with self._shared as call:
                 self._shared = None
                 call.finish()
-                self._end(call, self._forks, gone=True)
+                self._end(self._forks, gone=True)
             self._clean_up()
 
     # -- waiting ---------------------------------------------------------------------------------------------------
@@ -219,7 +221,7 @@ class Supervisor:
         except OSError as error:  # it has closed its end of the connection, is just dying, or has used something up
             raise Lost(_NO_ROOM if error.errno == errno.ENOSPC else b"") from None
 
-    def _await(self, call: Call, command: bytes, most: int):
+    def _await(self, call: Call, command: bytes, most: int, maker):
         """The next records, at most so many. Else what went wrong: a kind, or 0 when the process is gone."""
         until = call.began + self._limits[_LIMITS[command]]
         waiting = select.poll()
@@ -227,20 +229,21 @@ class Supervisor:
         in_time = True
         while True:
             waiting.register(call, call.events)
-            self._wait(waiting, until)
+            ended = maker.has_ended()
+            heard = self._wait(waiting, min(until, time.monotonic() + _LOOK_SECONDS))
             lives = call.exchange()
             found = call.records(most)
             if found is None:
                 return wire.FORGED
             if found:
                 return found
-            if not lives:
+            if not lives or (ended and not heard):
                 return 0
             if not in_time:
                 return wire.EXCEEDED
             in_time = time.monotonic() < until  # and once more after that: it may have been this process that was late
 
-    def _wait(self, waiting, until: float) -> None:
+    def _wait(self, waiting, until: float) -> bool:
         """Waits until something happens, or so long; what is still unsaid is said if nothing happens soon."""
         found = []
         if self._unsaid:
@@ -250,12 +253,13 @@ class Supervisor:
             found = self._notices.poll(waiting, until)
         if any(descriptor == _HOST_IN for descriptor, _ in found):
             os._exit(0)
+        return bool(found)
 
-    def _end(self, call: Call, maker, *, gone: bool):
+    def _end(self, maker, *, gone: bool):
         """Ends the process of a call, unless it seems to be gone and is. Gives how it ended, as far as that is known."""
-        if not (gone and maker.gone(call, time.monotonic() + _EXIT_SECONDS)):
+        if not (gone and maker.gone(time.monotonic() + _EXIT_SECONDS)):
             self._processes.end_others()
-        return maker.status(call)
+        return maker.status()
 
     def _failed(self, call: Call, command: bytes, kind: int, status=None) -> bytes:
         """The record of a call that brought none."""

@@ -13,11 +13,13 @@ import ctypes
 import fcntl
 import os
 import resource
+import signal
 import socket
 import stat
 import struct
 import sys
 import time
+import typing
 
 import describing
 import filters
@@ -36,6 +38,14 @@ _MOST_DESCRIPTORS = 1024
 _IN_PLACE = (wire.LOAD, wire.FIT)
 
 
+class Beginning(typing.NamedTuple):
+    """What rows start with: the module, files to be opened anew, and the signals that the module does not let in."""
+
+    evaluator: Evaluator
+    files: list
+    mask: set
+
+
 def begin(control: socket.socket, settings: dict) -> None:
     """Makes this process what user code may see, and serves until the supervisor is gone."""
     _hold_tight(settings["limits"])
@@ -52,46 +62,49 @@ def begin(control: socket.socket, settings: dict) -> None:
 
 def serve(control: socket.socket, evaluator: Evaluator) -> None:
     """Does what the supervisor says, until it is gone."""
-    files = []
+    beginning = Beginning(evaluator, [], _let_no_signals_in())
     while True:
         command, descriptors = _receive(control)
         if not command:
             return
         if command == wire.KEEP:
-            keep(evaluator, descriptors[0], files)
+            keep(beginning, descriptors[0])
         elif command in _IN_PLACE:
+            signal.pthread_sigmask(signal.SIG_SETMASK, beginning.mask)
             _adopt(descriptors)
             _answer(evaluator, command, descriptors[0])
             os.close(descriptors[0])
-            files = _readable_files()
+            _stop_timers()
+            beginning = Beginning(evaluator, _readable_files(), _let_no_signals_in())
         else:
-            control.send(start(evaluator, command, descriptors, control, files))
+            control.send(start(beginning, command, descriptors, control))
 
 
-def start(evaluator: Evaluator, command: bytes, descriptors: list, control: socket.socket, files: list) -> bytes:
+def start(beginning: Beginning, command: bytes, descriptors: list, control: socket.socket) -> bytes:
     """Runs what the command asks for in a process that starts in the state this one is in; gives how it ended."""
     child = os.fork()
     if not child:
         control.close()
-        _run(evaluator, command, descriptors, files)
+        _run(beginning, command, descriptors)
     for descriptor in descriptors:
         os.close(descriptor)
     try:
         _, status, usage = os.wait4(child, 0)
+        signal.sigtimedwait([signal.SIGCHLD], 0)  # which has come with it
     except ChildProcessError:  # it has ended, but the module takes no notice of children, or has waited for all
         return STATUS.pack(0, 0.0, 0)
     return STATUS.pack(status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
-def keep(evaluator: Evaluator, descriptor: int, files: list) -> None:
+def keep(beginning: Beginning, descriptor: int) -> None:
     """Starts the keeper, a process that starts one for each row in its own memory; see `keeper`."""
     ctypes.pythonapi.PyOS_BeforeFork()
     if not _cloned(kernel.CLONE_PARENT):
-        control = _become_a_row(descriptor, files)
+        control = _become_a_row(descriptor, beginning.files)
         ctypes.pythonapi.PyOS_AfterFork_Child()
         with control:
             command, descriptors = _receive(control)
-        _run(evaluator, command, descriptors, files)
+        _run(beginning, command, descriptors)
     ctypes.pythonapi.PyOS_AfterFork_Parent()
     os.close(descriptor)
 
@@ -123,13 +136,15 @@ def _cloned(flags: int) -> int:
         return -1
 
 
-def _run(evaluator: Evaluator, command: bytes, descriptors: list, files: list) -> None:
+def _run(beginning: Beginning, command: bytes, descriptors: list) -> None:
     """Does what the command asks for, as a process that is there for nothing else."""
     with contextlib.suppress(BaseException):
+        os.setsid()  # a session has settings of its own
         _adopt(descriptors)
-        _open_anew(files)
-        _keep_only({descriptors[0], *files})
-        _answer(evaluator, command, descriptors[0])
+        _open_anew(beginning.files)
+        _keep_only({descriptors[0], *beginning.files})
+        signal.pthread_sigmask(signal.SIG_SETMASK, beginning.mask)
+        _answer(beginning.evaluator, command, descriptors[0])
     os._exit(0)
 
 
@@ -152,7 +167,7 @@ def _adopt(descriptors: list) -> None:
 def _readable_files() -> list:
     """The files that the module has open and can only read."""
     found = []
-    for descriptor in sorted(set(map(int, os.listdir("/proc/self/fd"))) - {0, 1, 2}):
+    for descriptor in sorted(set(map(int, os.listdir("/proc/self/fd"))) - {1, 2}):
         with contextlib.suppress(OSError):
             only_read = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
             if only_read and stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -160,8 +175,26 @@ def _readable_files() -> list:
     return found
 
 
+def _let_no_signals_in() -> set:
+    """Nothing that a row sends may change what later rows start from. Gives those that were not let in before."""
+    return signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+
+def _stop_timers() -> None:
+    """No row would have them, and here they would do no good."""
+    for timer in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF):
+        signal.setitimer(timer, 0)
+
+
 def _open_anew(files: list) -> None:
-    """Opens files once more in place of themselves: processes that share one share how far it was read."""
+    """Opens files once more in place of themselves: processes that share one share how far it was read, locks, flags.
+
+    What stands for standard input is one of them, or nothing that could be read.
+    """
+    if 0 not in files:
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
     for descriptor in files:
         try:
             anew = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY)
@@ -175,7 +208,7 @@ def _open_anew(files: list) -> None:
 
 def _keep_only(kept: set) -> None:
     """Closes what else the module has opened: two rows that held the same pipe could talk to each other."""
-    ends = sorted(kept)
+    ends = sorted(kept - {0})
     for before, after in zip([2, *ends], [*ends, _MOST_DESCRIPTORS], strict=True):
         os.closerange(before + 1, after)
 
