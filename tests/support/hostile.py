@@ -74,14 +74,14 @@ _CONTROL = """
 victim = os.fork()
 if victim == 0:
     if os.fork() == 0:
-        print(attack(), flush=True)
+        os.write(1, f"{attack()}\\n".encode())  # in one piece, beside what others say
         os._exit(0)
     while True: time.sleep(1)
 ended, until = False, time.monotonic() + 0.4
 while not ended and time.monotonic() < until:
     time.sleep(0.01)
     ended = os.waitpid(victim, os.WNOHANG | os.WUNTRACED) != (0, 0)
-print("victim", "is gone" if ended else "lives", flush=True)
+os.write(1, f"victim {'is gone' if ended else 'lives'}\\n".encode())
 os.killpg(0, signal.SIGKILL)
 """
 
