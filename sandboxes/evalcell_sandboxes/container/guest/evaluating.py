@@ -33,6 +33,7 @@ class Evaluator:
         self.streams = prints.Streams(limits["stdout_bytes"], limits["stderr_bytes"])
         self._result_bytes = limits["result_bytes"]
         self._forks = settings["fresh_rows"]
+        self._keeps = settings["keeps"]
         self._call = self._call_batch = None
         lots.begin(settings["seed"])
 
@@ -50,7 +51,7 @@ class Evaluator:
         """Finds what to call, and makes the state that rows start from cheap to fork."""
         self._find_hooks()
         gc.collect()
-        if self._forks:
+        if self._keeps:
             room.leave()
         gc.freeze()  # so that collecting in a fork does not touch, and so copy, what is shared with it
         if self._forks:

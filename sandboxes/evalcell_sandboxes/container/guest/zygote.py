@@ -48,10 +48,10 @@ class Beginning(typing.NamedTuple):
 
 def begin(control: socket.socket, settings: dict) -> None:
     """Makes this process what user code may see, and serves until the supervisor is gone."""
-    _hold_tight(settings["limits"])
+    _hold_tight(settings["limits"], room.BYTES if settings["keeps"] else 0)
     if settings["keeps"]:
         room.hold_on()
-        room.leave()  # between these two nobody would answer a call for more
+        room.leave()  # until the supervisor listens, nobody would answer a call for more
         notices.send(control, filters.install())
     os.environ.clear()
     os.environ.update(settings["environment"])
@@ -270,12 +270,12 @@ _ACTIONS = {
 }
 
 
-def _hold_tight(limits: dict) -> None:
+def _hold_tight(limits: dict, spare_bytes: int) -> None:
     """What the operating system holds this process and all that come of it to, before any user code has run."""
     os.nice(5)  # the supervisor comes first
     for what, most in (
         (resource.RLIMIT_NOFILE, _MOST_DESCRIPTORS),
-        (resource.RLIMIT_DATA, limits["memory_bytes"] + room.BYTES),
+        (resource.RLIMIT_DATA, limits["memory_bytes"] + spare_bytes),
         (resource.RLIMIT_FSIZE, limits["file_bytes"]),
         (resource.RLIMIT_CORE, 0),
     ):
