@@ -146,7 +146,7 @@ LITTER = {
 
 @pytest.mark.parametrize("body", LITTER.values(), ids=LITTER)
 def test_what_a_row_leaves_in_its_directory_is_gone(container_wall, body):
-    assert value(attacked(container_wall, rows_that(body))) is True
+    assert value(attacked(container_wall, rows_that(body), wall_seconds=3.0)) is True
 
 
 @pytest.mark.parametrize("what", ["files", "deep", "shut"])
