@@ -434,3 +434,11 @@ def test_fitting_makes_a_new_start(container_wall):
             value(outcome) for outcome in ask(session, "pass", "LISTS.clear()", "assert LISTS[-1] == 5")
         ]
     assert before[1]["lists"] == later[1]["lists"]
+
+
+@pytest.mark.parametrize("isolation", ["row", "evaluator"])
+def test_code_may_open_terminals(container_wall, isolation):
+    """Much of what is asked of files is refused, but not what honest code needs."""
+    source = "import os\ndef evaluate(output): return [os.isatty(end) for end in os.openpty()]\n"
+    with boxed(container_wall, source, isolation=isolation) as session:
+        assert value(*ask(session, 1)) == [True, True]
