@@ -36,7 +36,6 @@ BARS = (
     Bar("containers/all_rows/hashing_similarity/shared_state", 12),
     Bar("containers/all_rows/hashing_similarity/fresh_state", 75),
     Bar("containers/batched/hashing_similarity/shared_state", 3_500),
-    Bar("containers/batched/hashing_similarity_batch/shared_state", 3_500),
     Bar("containers/batched/hashing_similarity/fresh_state", 90),
 )
 """What was promised on a machine with two cores; rows/s are those of one."""
