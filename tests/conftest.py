@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from evalcell import datasets, records
+from evalcell.configuration import Operator
 from evalcell.evaluator import Evaluator
 from evalcell.running import Ready, ready
-from evalcell.settings import Operator
 from evalcell_sandboxes import Sandbox, silent
 from evalcell_sandboxes import sandbox as make_sandbox
 

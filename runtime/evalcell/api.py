@@ -11,14 +11,15 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
+from evalcell.configurations import operator
 from evalcell.datasets import Format
 from evalcell.errors import UsageError
 from evalcell.evaluator import Evaluator
 from evalcell.records import Record
-from evalcell.running import cores, parsing_limits
+from evalcell.running import cores
 from evalcell.runs import Order, Run, RunProgress, start, stop
-from evalcell.settings import MOST_SEEDS, Operator
-from evalcell_sandboxes import Isolation
+from evalcell.settings import MOST_SEEDS, operator_limits
+from evalcell_sandboxes import Isolation, Network
 
 _Path = str | os.PathLike[str]
 
@@ -49,6 +50,11 @@ def run(
     rows: int | None = None,
     fit_rows: int | None = None,
     dependencies: Iterable[str] = (),
+    env: Iterable[str] = (),
+    network: str | None = None,
+    base: str | None = None,
+    runtime: str | None = None,
+    engine: str | None = None,
     out: _Path | None = None,
     strict: bool = False,
 ) -> Run:
@@ -65,7 +71,8 @@ def run(
         id: The path of a row's id. Default: its field `id`, else its index.
         isolation: `"row"`, the default, starts every row fresh; `"evaluator"` lets rows share state.
         limits: Limits by name, such as `{"wall_seconds": 2, "memory_bytes": 256 * 2**20}`.
-        sandbox: Demands a sandbox instead of the one that is chosen.
+        sandbox: A sandbox of your own, as `evalcell sandboxes add` keeps them, or a wall instead of the one that is
+            chosen.
         workers: Worker processes. Default: one a core.
         seed: What all randomness in the sandbox starts from.
         format: `"jsonl"`, `"json"`, `"csv"`, `"tsv"` or `"parquet"`, where it should not be recognised.
@@ -74,6 +81,12 @@ def run(
             its file says, else 10,000.
         dependencies: Packages that the evaluator needs besides those that its file names, such as
             `["scikit-learn>=1.5"]`. Packages run in a container.
+        env: Names of variables of your environment to grant to the code. Their values are never kept, and hidden in
+            what the code prints, raises or returns.
+        network: `"none"`, the default, or `"full"`: all that the engine's own network reaches, in a container.
+        base: The image that containers stand on.
+        runtime: The engine's OCI runtime that runs containers, such as `"runsc"`.
+        engine: The container engine: an address, or the name of a Docker context.
         out: A file to write the records to, as JSON lines. It has its name only when it is whole.
         strict: Stops at the first malformed row instead of counting it as failed.
 
@@ -82,22 +95,27 @@ def run(
         EvaluatorError: The evaluator cannot be run, whatever the rows are.
         SandboxUnavailable: The sandbox it needs is not to be had here.
     """
-    operator = Operator(
+    said = operator(
         limits=_mapping(limits, "limits", int | float),
         isolation=None if isolation is None else _one_of(Isolation, isolation, "isolation"),
+        network=None if network is None else _one_of(Network, network, "network"),
+        env=_names(env, "env", "names of variables"),
+        base=_text(base, "base"),
+        runtime=_text(runtime, "runtime"),
+        engine=_text(engine, "engine"),
         sandbox=_text(sandbox, "sandbox"),
         bind=_mapping(bind, "bind", str),
         set=_values(set),
         fit_rows=_positive(fit_rows, "fit_rows"),
-        dependencies=_dependencies(dependencies),
+        dependencies=_names(dependencies, "dependencies", "requirements"),
     )
     if not isinstance(evaluator, Evaluator):
-        evaluator = Evaluator.from_file(evaluator, parsing_limits(operator))
+        evaluator = Evaluator.from_file(evaluator, operator_limits(said))
     return start(
         Order(
             evaluator,
             os.fspath(data) if isinstance(data, str | os.PathLike) else data,
-            operator,
+            said,
             form=None if format is None else _one_of(Format, format, "format"),
             rows=_positive(rows, "rows"),
             out=None if out is None else os.fspath(out),
@@ -139,17 +157,10 @@ def _text(value: str | None, name: str) -> str | None:
     return value
 
 
-def _dependencies(lines: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(lines, str):
-        raise UsageError(f"dependencies is a list of requirements, not {lines!r}.")
-    if not (lines := tuple(lines)):
-        return ()
-    from evalcell_sandboxes.requirements import requirement
-
-    try:
-        return tuple(map(requirement, lines))
-    except ValueError as error:
-        raise UsageError(f"dependencies: {error}") from None
+def _names(values: Iterable[str], name: str, what: str) -> tuple[str, ...]:
+    if isinstance(values, str):
+        raise UsageError(f"{name} is a list of {what}, not {values!r}.")
+    return tuple(values)
 
 
 def _mapping(values: Mapping[str, _T] | None, name: str, kind: Any) -> dict[str, _T]:

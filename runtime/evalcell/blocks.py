@@ -4,17 +4,13 @@ import math
 from typing import Annotated, Any, Literal
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, JsonValue, ValidationError, model_validator
 
+from evalcell.configuration import LimitsModel, Requirement, Strict, Variables
 from evalcell.errors import EvaluatorError, did_you_mean
 from evalcell.manifest import Manifest
 from evalcell.output import Output
-from evalcell_sandboxes import Isolation, Limits, Network
-from evalcell_sandboxes.requirements import requirement
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+from evalcell_sandboxes import Isolation, Network
 
 
 def _specifier(text: str) -> str:
@@ -25,7 +21,7 @@ def _specifier(text: str) -> str:
     return text
 
 
-class OutputModel(_Strict):
+class OutputModel(Strict):
     """`[tool.evalcell] output = {...}`."""
 
     type: Literal["continuous", "categorical", "freeform"] | None = None
@@ -56,31 +52,10 @@ class OutputModel(_Strict):
         return Output(kind=kind, low=low, high=high, labels=labels, direction=self.direction, threshold=self.threshold)
 
 
-_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-_Bytes = Annotated[int, Field(gt=0)]
-
-
-class LimitsModel(_Strict):
-    """`[tool.evalcell] limits = {...}`: only what differs from the defaults."""
-
-    wall_seconds: _Seconds | None = None
-    load_seconds: _Seconds | None = None
-    fit_seconds: _Seconds | None = None
-    aggregate_seconds: _Seconds | None = None
-    memory_bytes: _Bytes | None = None
-    stdout_bytes: _Bytes | None = None
-    stderr_bytes: _Bytes | None = None
-    result_bytes: _Bytes | None = None
-    source_bytes: _Bytes | None = None
-
-
-assert set(LimitsModel.model_fields) == set(Limits.__struct_fields__)
-
-
-class ManifestModel(_Strict):
+class ManifestModel(Strict):
     """`[tool.evalcell]` with `dependencies` and `requires-python` beside it."""
 
-    dependencies: tuple[Annotated[str, AfterValidator(requirement)], ...] = ()
+    dependencies: tuple[Requirement, ...] = ()
     requires_python: Annotated[str, AfterValidator(_specifier)] | None = None
     output: OutputModel | None = None
     bind: dict[str, str] = {}
@@ -90,14 +65,14 @@ class ManifestModel(_Strict):
     sandbox: str | None = None
     fit_rows: Annotated[int, Field(gt=0)] | None = None
     assets: tuple[str, ...] = ()
-    env: tuple[str, ...] = ()
+    env: Variables = ()
     network: Network | None = None
 
     def manifest(self) -> Manifest:
         """The value that the runtime works with."""
         values = {name: getattr(self, name) for name in ManifestModel.model_fields}
         values["output"] = None if self.output is None else self.output.configuration()
-        values["limits"] = self.limits.model_dump(exclude_none=True)
+        values["limits"] = self.limits.said()
         return Manifest(**values)
 
 

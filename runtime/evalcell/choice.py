@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from evalcell.errors import EvaluatorError
-from evalcell_sandboxes import Description, Import, sandbox
+from evalcell.errors import EvaluatorError, UsageError
+from evalcell_sandboxes import Description, Import, Network, sandbox
 
 # Packages whose import name is not their own: what people import on the left, what they install on the right.
 _PROVIDERS = {
@@ -41,7 +41,9 @@ class Choice(Struct, frozen=True):
     reason: str
 
 
-def choose(description: Description, dependencies: Sequence[str], requested: str | None) -> Choice:
+def choose(
+    description: Description, dependencies: Sequence[str], requested: str | None, network: Network = Network.NONE
+) -> Choice:
     """The sandbox that the code needs.
 
     Raises:
@@ -49,17 +51,22 @@ def choose(description: Description, dependencies: Sequence[str], requested: str
     """
     _check_imports(description.imports, dependencies)
     dependencies = _applying(dependencies)
-    third_party = [found.module for found in description.imports if not found.standard and not found.optional]
     if dependencies:
         needed = Choice("container", f"it depends on {_listed(dependencies)}, and packages run in a container")
+    elif network is Network.FULL:
+        needed = Choice("container", "it was granted the network, which only a container can have")
     else:
         needed = Choice("wasm", "it uses only the standard library, which runs in WebAssembly")
     if requested is None or requested == needed.sandbox:
         _check_present(description.imports, needed)
         return needed if requested is None else Choice(requested, f"sandbox {requested!r} was asked for")
+    if requested == "wasm" and not dependencies:
+        raise UsageError(f"Sandbox 'wasm' was asked for, but {needed.reason}: leave out one of the two.")
     if requested == "wasm":
-        what = f"{_listed(dependencies)} from the dependencies" if dependencies else _listed(third_party)
-        raise EvaluatorError("import", f"Sandbox 'wasm' was asked for, but {needed.reason}: remove {what}.")
+        raise EvaluatorError(
+            "import",
+            f"Sandbox 'wasm' was asked for, but {needed.reason}: remove {_listed(dependencies)} from the dependencies.",
+        )
     return Choice(requested, f"sandbox {requested!r} was asked for")
 
 

@@ -1,7 +1,6 @@
 """Looks after the installation: what is there, what is missing, and whether the walls hold when they are leant on."""
 
 import contextlib
-import os
 import platform
 import socket
 import tempfile
@@ -14,12 +13,13 @@ from typing import Any
 
 from msgspec import Struct
 
+from evalcell.configuration import LimitsModel, Operator
+from evalcell.data import data_path
 from evalcell.errors import EvalcellError
 from evalcell.evaluator import Evaluator
 from evalcell.records import Record
 from evalcell.running import cores
 from evalcell.runs import Order, start
-from evalcell.settings import Operator
 from evalcell.version import __version__
 from evalcell_sandboxes import Language, Progress, SandboxError, Version, names, sandbox, silent
 from evalcell_sandboxes.caching import cache_path
@@ -90,7 +90,7 @@ def examine(progress: Progress = silent) -> Health:
             *(_wall(name, progress) for name in names()),
             *(Wall(name, why, exists=False) for name, why in not_yet().items()),
         ),
-        directories=(_directory("cache", cache_path()), _directory("data", _data_path())),
+        directories=(_directory("cache", cache_path()), _directory("data", data_path())),
         optional={name: _version(name) for name in _OPTIONAL},
     )
 
@@ -131,13 +131,6 @@ def _size(path: Path) -> int:
     return total
 
 
-def _data_path() -> Path:
-    from platformdirs import user_data_path
-
-    configured = os.environ.get("EVALCELL_DATA_DIR")
-    return Path(configured) if configured else user_data_path("evalcell", appauthor=False)
-
-
 def _version(package: str) -> str | None:
     try:
         return metadata.version(package)
@@ -174,7 +167,7 @@ _CANARY = "canary"
 def _lean_on(name: str) -> Iterator[Check]:
     with canaries() as (file, port, hits):
         data = [{"attempt": attempt, "file": file, "port": port} for attempt in ATTEMPTS]
-        operator = Operator(sandbox=name, limits={"wall_seconds": _HANG_SECONDS})
+        operator = Operator(sandbox=name, limits=LimitsModel(wall_seconds=_HANG_SECONDS))
         with start(Order(Evaluator.from_source(SOURCE, name="doctor"), data, operator)) as run:
             found = list(run.results())
         yield from judge(found, hits())

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from evalcell_sandboxes import (
     Isolation,
     Language,
     Limits,
+    Network,
     Program,
     SyntaxProblem,
 )
@@ -164,9 +166,19 @@ def _syntax_message(evaluator: Evaluator, problem: SyntaxProblem) -> str:
     return f"{evaluator.filename}, line {problem.line}: {problem.message}{caret}"
 
 
-def program_digest(program: Program, guest_identity: str, isolation: Isolation) -> str:
-    """Names everything that decides what the code does: source, lock, assets, the guest, and how rows share state."""
-    return _digest(program.source, program.language, program.lock, program.assets, guest_identity, isolation)
+def program_digest(
+    program: Program,
+    guest_identity: str,
+    isolation: Isolation,
+    *,
+    network: Network = Network.NONE,
+    env: Sequence[str] = (),
+) -> str:
+    """Names everything that decides what the code does: source, lock, assets, the guest, how rows share state, and
+    what was granted, by name: what a variable holds, or the network says, is not part of it.
+    """
+    granted = () if network is Network.NONE and not env else (network, sorted(env))
+    return _digest(program.source, program.language, program.lock, program.assets, guest_identity, isolation, *granted)
 
 
 def version_digest(

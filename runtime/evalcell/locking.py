@@ -5,6 +5,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from evalcell.configuration import Operator
 from evalcell.errors import EvaluatorError
 from evalcell.evaluator import Evaluator
 from evalcell_sandboxes import DependencyProblem, Progress, Sandbox
@@ -19,22 +20,28 @@ def lock_path(path: Path) -> Path:
 
 
 def lock_for(
-    evaluator: Evaluator, dependencies: Sequence[str], flags: Sequence[str], wall: Sandbox, progress: Progress
+    evaluator: Evaluator, dependencies: Sequence[str], operator: Operator, wall: Sandbox, progress: Progress
 ) -> str:
-    """The lock that lies beside the file, or else one that is made once and kept. `flags` are those of `--dep`.
+    """The lock of the sandbox that is named, if what it holds is enough: then all its evaluators share a layer. Else
+    the one that lies beside the file, or one that is made once and kept.
 
     Raises:
         EvaluatorError: The lock is stale or no lock, or the dependencies cannot be had.
         SandboxUnavailable: What resolves them is not here.
     """
+    named = operator.named.configuration.dependencies if operator.named is not None else ()
+    if named:
+        shared = locked(named, wall, progress)
+        others = [line for line in dependencies if line not in named]
+        if not any("[" in line for line in others) and locking.unmet(shared, others, str(wall.python)) is None:
+            return shared  # an extra may want more than the package that it is an extra of
     if evaluator.path is None or not lock_path(evaluator.path).exists():
         return locked(dependencies, wall, progress)
     lock = _read(lock_path(evaluator.path))
     stale = _stale(lock, dependencies, str(wall.python))
     if stale is not None:
-        again = shlex.join(
-            ["evalcell", "lock", str(evaluator.path), *(part for flag in flags for part in ("--dep", flag))]
-        )
+        flags = [part for said in (*named, *operator.dependencies) for part in ("--dep", said)]
+        again = shlex.join(["evalcell", "lock", str(evaluator.path), *flags])
         raise EvaluatorError("dependencies", f"The lock beside {evaluator.filename} is stale: {stale}. Run: {again}")
     return lock
 

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 
 from evalcell.binding import bind
 from evalcell.choice import Choice, check_python, choose
-from evalcell.errors import EvaluatorError, UsageError, did_you_mean
+from evalcell.configuration import DEFAULT, FLAG, Operator
+from evalcell.errors import EvaluatorError, UsageError
 from evalcell.evaluator import Understood, program_digest, version_digest
+from evalcell.granting import granted_values
 from evalcell.paths import Path
 from evalcell.plan import Plan
-from evalcell.settings import DEFAULT, FLAG, Operator, Settings, settle
-from evalcell_sandboxes import Confinement, Progress, Sandbox, SandboxUnavailable, names, sandbox, silent
-from evalcell_sandboxes.registry import known
+from evalcell.settings import Settings, settle
+from evalcell_sandboxes import Confinement, Progress, Sandbox, SandboxUnavailable, sandbox, silent
 
 
 @dataclass(frozen=True)
@@ -23,28 +24,19 @@ class Planned:
     sandbox: Sandbox
 
 
-def choose_sandbox(
-    understood: Understood, operator: Operator, settings: Settings, progress: Progress = silent
-) -> tuple[Choice, Sandbox]:
+def choose_sandbox(understood: Understood, settings: Settings, progress: Progress = silent) -> tuple[Choice, Sandbox]:
     """The sandbox for the evaluator, prepared for any program.
 
     Raises:
-        UsageError: A sandbox was asked for that does not exist.
         EvaluatorError: No sandbox can run it.
         SandboxUnavailable: The one that could is not to be had here.
     """
-    manifest = understood.manifest
-    if operator.sandbox is not None and not known(operator.sandbox):
-        listed = ", ".join(map(repr, names()))
-        raise UsageError(
-            f"There is no sandbox {operator.sandbox!r}; there are {listed}.{did_you_mean(operator.sandbox, names())}"
-        )
-    choice = choose(understood.description, settings.dependencies, operator.sandbox or manifest.sandbox)
-    wall = sandbox(choice.sandbox)
+    choice = choose(understood.description, settings.dependencies, settings.wall, settings.network)
+    wall = sandbox(choice.sandbox, settings.site)
     if reason := wall.unavailable_reason():
         raise SandboxUnavailable(choice.sandbox, reason)
     wall.prepare(None, progress)
-    check_python(manifest.requires_python, choice.sandbox, wall.python)
+    check_python(understood.manifest.requires_python, choice.sandbox, wall.python)
     remark = wall.remark()
     return (Choice(choice.sandbox, f"{choice.reason}; {remark}") if remark else choice), wall
 
@@ -70,9 +62,11 @@ def make_plan(
     if id_path is not None:
         Path(id_path)
     fit_rows = _fit_rows(understood, settings)
-    choice, wall = choose_sandbox(understood, operator, settings, progress)
+    choice, wall = choose_sandbox(understood, settings, progress)
     program = understood.evaluator.program(_lock(understood, operator, settings, wall, progress))
-    digest = program_digest(program, wall.guest_identity(), settings.isolation)
+    digest = program_digest(
+        program, wall.guest_identity(), settings.isolation, network=settings.network, env=settings.env
+    )
     plan = Plan(
         evaluator=understood.evaluator.name,
         version=version_digest(digest, settings.output, settings.set, settings.limits, fit_rows),
@@ -82,9 +76,11 @@ def make_plan(
             limits=settings.limits,
             isolation=settings.isolation,
             network=settings.network,
+            environment=granted_values(settings.env),
             seed=seed,
             clock_start_ns=started_ns,
         ),
+        site=settings.site,
         bindings=bindings,
         output=settings.output,
         id_path=id_path,
@@ -100,7 +96,7 @@ def _lock(understood: Understood, operator: Operator, settings: Settings, wall: 
         return ""
     from evalcell.locking import lock_for
 
-    return lock_for(understood.evaluator, settings.dependencies, operator.dependencies, wall, progress)
+    return lock_for(understood.evaluator, settings.dependencies, operator, wall, progress)
 
 
 def _fit_rows(understood: Understood, settings: Settings) -> int | None:

@@ -6,13 +6,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
 
+from evalcell.configuration import Operator
 from evalcell.datasets import Row
 from evalcell.engine.engine import Engine
 from evalcell.errors import EvaluatorError
 from evalcell.evaluator import Evaluator, Understood, understand
 from evalcell.planning import Planned, make_plan
-from evalcell.settings import Operator, with_limits
-from evalcell_sandboxes import DependencyProblem, Language, Limits, Progress, SandboxUnavailable, sandbox, silent
+from evalcell.settings import operator_limits
+from evalcell_sandboxes import DependencyProblem, Language, Progress, SandboxUnavailable, sandbox, silent
 
 # Which guest reads a language: parsing happens behind a wall too.
 _PARSERS = {Language.PYTHON: "wasm", Language.TYPESCRIPT: "deno"}
@@ -45,7 +46,7 @@ def parsed(
     """
     parser = _prepare_parser(evaluator, progress)
     with Engine(lanes, stop) as engine:
-        description = engine.describe(evaluator.text, parsing_limits(operator), parser)
+        description = engine.describe(evaluator.text, operator_limits(operator), parser)
         meanwhile()
         _import_what_comes_next(evaluator)
         yield understand(evaluator, description()), engine
@@ -139,11 +140,6 @@ def _prepare_parser(evaluator: Evaluator, progress: Progress) -> str:
         raise SandboxUnavailable(parser, reason)
     wall.prepare(None, progress)
     return parser
-
-
-def parsing_limits(operator: Operator) -> Limits:
-    """The operator's limits: what a file says about its own counts only once it has been parsed."""
-    return with_limits(Limits(), operator.limits)
 
 
 def cores() -> int:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from evalcell import datasets, records, sink
 from evalcell.binding import missing_in
+from evalcell.configuration import Operator
 from evalcell.datasets import Dataset, Format, Row
 from evalcell.engine.batches import Finished
 from evalcell.engine.engine import Engine
@@ -28,7 +29,6 @@ from evalcell.evaluator import Evaluator
 from evalcell.plan import Plan
 from evalcell.records import Aggregates, Error, Kind, Record
 from evalcell.running import Ready, loaded, ready
-from evalcell.settings import Operator
 from evalcell.sink import Sink
 from evalcell.summary import Summary
 from evalcell_sandboxes import Progress, SandboxError, silent

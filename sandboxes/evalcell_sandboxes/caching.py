@@ -30,18 +30,18 @@ def _user_cache_dir() -> Path:
     return user_cache_path("evalcell", appauthor=False)
 
 
-def private_dir(path: Path) -> Path:
-    """Makes the directory for this user alone.
+def private_dir(path: Path, variable: str = "EVALCELL_CACHE_DIR") -> Path:
+    """Makes the directory for this user alone. The variable is what names another one.
 
-    The cache holds native code that is executed on trust. Whoever can write there can run code as this user, so a
-    directory that belongs to, or can be written by, somebody else is refused.
+    The cache holds native code that is executed on trust, and the data what its owner has granted. Whoever can write
+    there can run code as this user, so a directory that belongs to, or can be written by, somebody else is refused.
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     info = path.stat()
     if info.st_uid != os.geteuid() or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise SandboxFault(
-            f"The cache directory {str(path)!r} can be written by other users, so nothing in it can be trusted. "
-            f"Run `chmod 700 {path}` as its owner, or set EVALCELL_CACHE_DIR to a directory of your own."
+            f"The directory {str(path)!r} can be written by other users, so nothing in it can be trusted. "
+            f"Run `chmod 700 {path}` as its owner, or set {variable} to a directory of your own."
         )
     return path
 

@@ -58,7 +58,7 @@ class Program(Struct, frozen=True):
 
 
 class Confinement(Struct, frozen=True):
-    """How a program is held while it runs.
+    """How a program is held while it runs. Shown without the values that it was granted.
 
     `environment` holds values, not names: they travel in the message that opens the session and are never in a
     worker's own environment. `seed` and `clock_start_ns` decide all that the guest can observe of chance and time.
@@ -70,3 +70,7 @@ class Confinement(Struct, frozen=True):
     environment: dict[str, str] = {}
     seed: int = 0
     clock_start_ns: int = 0
+
+    def __repr__(self) -> str:
+        shown = [f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name != "environment"]
+        return f"Confinement({', '.join(shown)}, environment={list(self.environment)})"

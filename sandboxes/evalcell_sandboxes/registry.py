@@ -4,6 +4,7 @@ from importlib import import_module
 
 from evalcell_sandboxes.errors import SandboxUnavailable
 from evalcell_sandboxes.sandbox import Sandbox
+from evalcell_sandboxes.site import Site
 
 _SANDBOXES = {
     "wasm": "evalcell_sandboxes.wasm.sandbox:WasmSandbox",
@@ -30,7 +31,7 @@ def known(name: str) -> bool:
     return name in _SANDBOXES or name in _NOT_YET
 
 
-def sandbox(name: str) -> Sandbox:
+def sandbox(name: str, site: Site | None = None) -> Sandbox:
     """Makes the sandbox of that name.
 
     Raises:

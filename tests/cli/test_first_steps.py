@@ -12,12 +12,12 @@ import pytest
 
 from evalcell import doctor, examples
 from evalcell.cli.doctor import _show as show_doctor
+from evalcell.configuration import Operator
 from evalcell.datasets import Row
 from evalcell.engine.rows import RowWork
 from evalcell.evaluator import Evaluator, understand
 from evalcell.planning import make_plan
 from evalcell.records import decode
-from evalcell.settings import Operator
 from evalcell_sandboxes import FakeSandbox, Isolation, Limits, Version, sandbox
 from evalcell_sandboxes.versions import installed
 from evalcell_sandboxes.wasm import prereqs, snapshot

@@ -24,6 +24,7 @@ from evalcell.aggregating import aggregates_of
 from evalcell.binding import Binding, bind
 from evalcell.blocks import read as read_block
 from evalcell.cli.text import printable, shown
+from evalcell.configuration import Operator
 from evalcell.datasets import Row
 from evalcell.engine.protocol import Done, Faulted, Frames, Opened, decode_from_lane, send
 from evalcell.engine.ready import Ready, RowBinder
@@ -33,7 +34,7 @@ from evalcell.evaluator import Evaluator, understand
 from evalcell.output import Output
 from evalcell.paths import MISSING, Path
 from evalcell.records import Aggregates
-from evalcell.settings import Operator, settle
+from evalcell.settings import settle
 from evalcell.tally import Tally
 from evalcell_sandboxes import (
     Confinement,

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from evalcell import datasets, records
+from evalcell.configuration import Operator
 from evalcell.errors import EvaluatorError
 from evalcell.evaluator import Evaluator
 from evalcell.running import ready
-from evalcell.settings import Operator
 from evalcell_sandboxes import Isolation, SandboxFault
 
 ECHO = "def evaluate(output): return output\n"

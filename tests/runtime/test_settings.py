@@ -3,10 +3,11 @@ import math
 import pytest
 
 from evalcell.blocks import read
+from evalcell.configuration import BLOCK, DEFAULT, FLAG, MAXIMUM, Operator
 from evalcell.errors import EvaluatorError, UsageError
 from evalcell.manifest import Manifest
 from evalcell.output import Output
-from evalcell.settings import BLOCK, DEFAULT, FLAG, MAXIMUM, Operator, settle
+from evalcell.settings import settle
 from evalcell_sandboxes import Isolation, Limits
 
 
@@ -14,7 +15,8 @@ def block(**own):
     return read({"tool": {"evalcell": own}}, 1)
 
 
-def test_no_block_means_every_default():
+def test_no_block_means_every_default(monkeypatch):
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
     settings = settle(Manifest(), Operator())
     assert settings.limits == Limits()
     assert settings.isolation is Isolation.ROW

@@ -38,7 +38,11 @@ the file makes no sense; 4 the sandbox is unavailable; 130 interrupted.
 class _Commands(click.Group):
     """The commands, of which those that few runs need are imported only when they are asked for."""
 
-    later = {"lock": "evalcell.cli.lock", "layers": "evalcell.cli.layers"}
+    later = {
+        "lock": "evalcell.cli.lock",
+        "layers": "evalcell.cli.layers",
+        "sandboxes": "evalcell.cli.sandboxes",
+    }
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({*super().list_commands(ctx), *self.later})

@@ -13,12 +13,14 @@ from evalcell.binding import Binding
 from evalcell.cli.options import Flags, dataset_options, evaluator_options
 from evalcell.cli.screen import Screen
 from evalcell.cli.text import printable, shown
+from evalcell.configuration import DEFAULT
 from evalcell.datasets import Format, Row
 from evalcell.engine.ready import RowBinder
 from evalcell.plan import Plan
 from evalcell.running import Ready, loaded, ready
-from evalcell.settings import DEFAULT, Settings
+from evalcell.settings import Settings
 from evalcell_sandboxes import Isolation, Limits, Progress
+from evalcell_sandboxes.site import Site
 
 
 @click.command(short_help="Say how an evaluator would run; with --data, try it.")
@@ -125,12 +127,17 @@ def _parameter(binding: Binding, settings: Settings) -> dict[str, Any]:
 
 
 def _settings(settings: Settings, plan: Plan) -> dict[str, dict[str, Any]]:
+    """Every setting with where it came from. Of what was granted there are only the names."""
     values: dict[str, Any] = {
-        "isolation": settings.isolation,
+        "wall": plan.sandbox,
+        "dependencies": list(settings.dependencies),
+        "env": list(settings.env),
         "network": settings.network,
+        "isolation": settings.isolation,
         "output": settings.output.describe(),
         **({} if plan.fit_rows is None else {"fit_rows": plan.fit_rows}),
         **{f"limits.{name}": getattr(settings.limits, name) for name in Limits.__struct_fields__},
+        **{name: getattr(settings.site, name) or None for name in Site.__struct_fields__},
     }
     return {name: {"value": value, "source": settings.sources.get(name, DEFAULT)} for name, value in values.items()}
 

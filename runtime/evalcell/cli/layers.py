@@ -3,16 +3,17 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
 
-from evalcell.cli.options import dependencies_of, dependency_options
+from evalcell.cli.options import configuration_options
 from evalcell.cli.screen import Screen
+from evalcell.configuration import Operator
 from evalcell.errors import UsageError
 from evalcell.evaluator import Evaluator
 from evalcell.running import ready
-from evalcell.settings import Operator
 from evalcell_sandboxes import SandboxUnavailable
 from evalcell_sandboxes.container import layers as kept
 from evalcell_sandboxes.container import prereqs
@@ -55,10 +56,10 @@ def list_(as_json: bool) -> int:  # noqa: FBT001 - a flag
 
 @layers.command(short_help="Build the layer of an evaluator without running it.")
 @click.argument("evaluator", type=click.Path(path_type=Path))
-@dependency_options
-def build(evaluator: Path, dep: Sequence[str], dep_file: Path | None) -> int:
+@configuration_options(but=("wall",))
+def build(evaluator: Path, said: dict[str, Any]) -> int:
     """Build the layer that EVALUATOR needs, so that its first run starts at once and needs no network."""
-    operator = Operator(dependencies=dependencies_of(dep, dep_file))
+    operator = Operator(**said)
     with Screen(quiet=False) as screen:
         source = Evaluator.from_file(evaluator)
         with ready(source, operator, started_ns=time.time_ns(), progress=screen.progress) as prepared:

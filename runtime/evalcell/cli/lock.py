@@ -1,17 +1,19 @@
 """`evalcell lock`: writes down which exact packages an evaluator runs with."""
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
-from evalcell.cli.options import dependencies_of, dependency_options
+from evalcell.cli.options import configuration_options
 from evalcell.cli.screen import Screen
+from evalcell.configuration import Operator
 from evalcell.errors import UsageError
 from evalcell.evaluator import Evaluator, Understood
 from evalcell.locking import lock_path, locked
+from evalcell.manifest import Manifest
 from evalcell.running import parsed
-from evalcell.settings import Operator
+from evalcell.settings import settle
 from evalcell_sandboxes import Progress, sandbox
 from evalcell_sandboxes.caching import replacing
 from evalcell_sandboxes.container import locking
@@ -28,10 +30,10 @@ it is stale. Only wheels are used. The lock holds no address, and pip can read i
 
 @click.command(help=_HELP, short_help="Write down the exact packages that an evaluator runs with.")
 @click.argument("evaluator", type=click.Path(path_type=Path))
-@dependency_options
-def lock(evaluator: Path, dep: Sequence[str], dep_file: Path | None) -> int:
+@configuration_options(only=("dependencies", "base", "engine"))
+def lock(evaluator: Path, said: dict[str, Any]) -> int:
     """Writes the lock."""
-    operator = Operator(dependencies=dependencies_of(dep, dep_file))
+    operator = Operator(**said)
     target = lock_path(evaluator)
     with Screen(quiet=False) as screen:
         source = Evaluator.from_file(evaluator)
@@ -49,10 +51,10 @@ def lock(evaluator: Path, dep: Sequence[str], dep_file: Path | None) -> int:
 
 
 def _made(understood: Understood, operator: Operator, progress: Progress) -> str:
-    dependencies = tuple(dict.fromkeys((*understood.manifest.dependencies, *operator.dependencies)))
-    if not dependencies:
+    settings = settle(Manifest(dependencies=understood.manifest.dependencies), operator)  # nothing is granted here
+    if not settings.dependencies:
         raise UsageError(
             f"{understood.evaluator.filename} depends on no packages, so there is nothing to lock. "
             "Name them in its metadata block, or with --dep."
         )
-    return locked(dependencies, sandbox("container"), progress, anew=True)
+    return locked(settings.dependencies, sandbox("container", settings.site), progress, anew=True)

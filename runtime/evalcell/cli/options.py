@@ -4,20 +4,24 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import EnumType
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import msgspec
+from pydantic.fields import FieldInfo
 
+from evalcell import configurations
+from evalcell.configuration import Configuration, Operator, Said, settings
 from evalcell.datasets import Format
 from evalcell.errors import UsageError
 from evalcell.evaluator import Evaluator
-from evalcell.running import parsing_limits
-from evalcell.settings import FIT_ROWS, MOST_SEEDS, Operator
-from evalcell_sandboxes import Isolation, Limits, names
+from evalcell.settings import MOST_SEEDS, operator_limits
+from evalcell_sandboxes import Limits, names
 
+_Command = Callable[..., int]
 _UNITS = {"": 1, "k": 10**3, "ki": 2**10, "m": 10**6, "mi": 2**20, "g": 10**9, "gi": 2**30}
 _QUANTITY = re.compile(r"([0-9]*\.?[0-9]+)\s*([a-z]*)", re.IGNORECASE)
 
@@ -34,13 +38,13 @@ class Flags:
     as_json: bool
 
     def evaluator(self) -> Evaluator:
-        return Evaluator.from_file(self.path, parsing_limits(self.operator))
+        return Evaluator.from_file(self.path, operator_limits(self.operator))
 
 
-def dataset_options(*, required: bool = False, help: str) -> Callable[[Callable[..., int]], Callable[..., int]]:  # noqa: A002
+def dataset_options(*, required: bool = False, help: str) -> Callable[[_Command], _Command]:  # noqa: A002
     """Adds `--data` and `--format`; the command gets them as `data` and `form`."""
 
-    def add(command: Callable[..., int]) -> Callable[..., int]:
+    def add(command: _Command) -> _Command:
         form = click.option(
             "--format",
             "form",
@@ -54,7 +58,7 @@ def dataset_options(*, required: bool = False, help: str) -> Callable[[Callable[
     return add
 
 
-def evaluator_options(command: Callable[..., int]) -> Callable[..., int]:
+def evaluator_options(command: _Command) -> _Command:
     """Adds the evaluator and everything that says how it is bound and held; the command gets them as `Flags`."""
 
     @wraps(command)
@@ -63,47 +67,29 @@ def evaluator_options(command: Callable[..., int]) -> Callable[..., int]:
         evaluator: Path,
         bind: Sequence[str],
         literals: Sequence[str],
-        isolation: str | None,
-        limits: Sequence[str],
         sandbox: str | None,
-        fit_rows: int | None,
-        dep: Sequence[str],
-        dep_file: Path | None,
+        said: dict[str, Any],
         id_path: str | None,
         workers: int | None,
         seed: int,
         as_json: bool,
         **own: Any,
     ) -> int:
-        operator = Operator(
+        operator = configurations.operator(
             bind=_pairs(bind, "--bind", "reference=expected.text"),
             set={name: _literal(value) for name, value in _pairs(literals, "--set", "case=false").items()},
-            isolation=Isolation(isolation) if isolation else None,
-            limits={
-                name: _quantity(name, value) for name, value in _pairs(limits, "--limit", "wall_seconds=2").items()
-            },
             sandbox=sandbox,
-            fit_rows=fit_rows,
-            dependencies=dependencies_of(dep, dep_file),
+            **said,
         )
         return command(Flags(evaluator, operator, id_path, workers, seed, as_json), **own)
 
-    gathered: Callable[..., int] = with_flags
+    gathered: _Command = with_flags
     for option in reversed(_options()):
         gathered = option(gathered)
     return gathered
 
 
-def _complete_limit(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    return [f"{name}=" for name in Limits.__struct_fields__ if name.startswith(incomplete)]
-
-
-def _complete_sandbox(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    return [name for name in names() if name.startswith(incomplete)]
-
-
-def _options() -> list[Callable[[Callable[..., int]], Callable[..., int]]]:
-    limits = ", ".join(Limits.__struct_fields__)
+def _options() -> list[Callable[[_Command], _Command]]:
     return [
         click.argument("evaluator", type=click.Path(path_type=Path)),
         click.option(
@@ -123,32 +109,13 @@ def _options() -> list[Callable[[Callable[..., int]], Callable[..., int]]]:
             "--id", "id_path", metavar="PATH", help="Where a row's id is. Default: its field 'id', else its index."
         ),
         click.option(
-            "--isolation",
-            type=click.Choice([str(i) for i in Isolation]),
-            help="'row' (default): every row starts fresh. 'evaluator': rows share state.",
-        ),
-        click.option(
-            "--limit",
-            "limits",
-            multiple=True,
-            metavar="KEY=VALUE",
-            shell_complete=_complete_limit,
-            help=f"Set a limit, such as wall_seconds=2 or memory_bytes=256MiB. Repeatable. Keys: {limits}.",
-        ),
-        click.option(
             "--sandbox",
             metavar="NAME",
             shell_complete=_complete_sandbox,
-            help="Demand a sandbox instead of the one that is chosen.",
+            help="The sandbox to run in: one of your own, as `evalcell sandboxes` keeps them, or a wall "
+            f"({', '.join(names())}) instead of the one that is chosen.",
         ),
-        click.option(
-            "--fit-rows",
-            type=click.IntRange(min=1),
-            metavar="N",
-            help=f"Call the file's fit with the first N rows, however many are scored. "
-            f"Default: what the file says, else {FIT_ROWS:,}.",
-        ),
-        dependency_options,
+        configuration_options(Operator, but=("wall",)),
         click.option(
             "--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes. Default: one a core."
         ),
@@ -163,46 +130,104 @@ def _options() -> list[Callable[[Callable[..., int]], Callable[..., int]]]:
     ]
 
 
-def dependency_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Adds `--dep` and `--dep-file`, which `dependencies_of` reads."""
-    file = click.option(
-        "--dep-file",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="The same from a file, one requirement a line.",
-    )
-    lines = click.option(
-        "--dep",
-        multiple=True,
-        metavar="REQUIREMENT",
-        help="A package that the evaluator needs, such as 'scikit-learn>=1.5', besides what its file names. "
-        "Repeatable. Packages run in a container.",
-    )
-    return lines(file(command))
+def configuration_options(
+    model: type[Configuration] = Configuration, *, only: Sequence[str] = (), but: Sequence[str] = ()
+) -> Callable[[_Command], _Command]:
+    """Adds a flag for every setting, or only some; the command gets what was said as `said`, by the settings' names."""
+    wanted = [each for each in settings(model) if each[0] not in but and (not only or each[0] in only)]
+
+    def add(command: _Command) -> _Command:
+        @wraps(command)
+        def with_settings(*, dep_file: Path | None = None, **given: Any) -> int:
+            said = {name: given.pop(name) for name, _, _ in wanted}
+            if "dependencies" in said:
+                said["dependencies"] = _dependencies(said["dependencies"], dep_file)
+            if "limits" in said:
+                pairs = _pairs(said["limits"], "--limit", "wall_seconds=2")
+                said["limits"] = {name: _quantity(name, value) for name, value in pairs.items()}
+            return command(said=said, **given)
+
+        gathered: _Command = with_settings
+        for name, field, said in reversed(wanted):
+            if name == "dependencies":
+                gathered = _DEP_FILE(gathered)
+            gathered = _option(name, field, said)(gathered)
+        return gathered
+
+    return add
 
 
-def dependencies_of(lines: Sequence[str], file: Path | None) -> tuple[str, ...]:
+_DEP_FILE = click.option(
+    "--dep-file",
+    type=click.Path(path_type=Path, allow_dash=True),
+    metavar="FILE",
+    help="The same from a file, one requirement a line; '-' reads standard input.",
+)
+
+
+def _option(name: str, field: FieldInfo, said: Said) -> Callable[[_Command], _Command]:
+    """The flag of a setting: what it takes follows from what the setting is."""
+    many = name == "limits" or isinstance(field.default, tuple)
+    about = [str(field.description), *(["Repeatable."] if many else [])]
+    if name == "limits":
+        about.append(f"Keys: {', '.join(Limits.__struct_fields__)}.")
+    return click.option(
+        said.flag,
+        name,
+        multiple=many,
+        type=_type(field),
+        metavar=said.metavar,
+        shell_complete=_complete_limit if name == "limits" else None,
+        help=" ".join(about),
+    )
+
+
+def _type(field: FieldInfo) -> Any:
+    kinds = get_args(field.annotation)
+    for kind in kinds:
+        if isinstance(kind, EnumType):
+            return click.Choice([str(choice) for choice in list[Any](kind)])
+    return click.IntRange(min=1) if int in kinds else None
+
+
+def _complete_limit(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [f"{name}=" for name in Limits.__struct_fields__ if name.startswith(incomplete)]
+
+
+def _complete_sandbox(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in (*names(), *configurations.kept_names()) if name.startswith(incomplete)]
+
+
+def _dependencies(said: Sequence[str], file: Path | None) -> tuple[str, ...]:
     """What the operator has the evaluator depend on. Anything but a package by name is refused.
 
     Raises:
         UsageError: A line is no requirement, or the file cannot be read.
     """
-    if not lines and file is None:
+    if not said and file is None:
         return ()
-    from evalcell_sandboxes.requirements import requirement, requirements
+    from evalcell_sandboxes.requirements import requirements
 
     try:
-        said = tuple(map(requirement, lines))
+        found = tuple(line for text in said for line in _requirements(text))
     except ValueError as error:
         raise UsageError(f"--dep: {error}") from None
     if file is None:
-        return said
+        return found
     try:
-        return (*said, *requirements(file.read_text(encoding="utf-8")))
+        with click.open_file(str(file), encoding="utf-8") as text:
+            return (*found, *requirements(text.read()))
     except UnicodeDecodeError:
         raise UsageError(f"--dep-file {str(file)!r} is not UTF-8 text.") from None
     except ValueError as error:
         raise UsageError(f"--dep-file {str(file)!r}: {error}") from None
+
+
+def _requirements(text: str) -> tuple[str, ...]:
+    """One requirement, or several that were pasted, one a line."""
+    from evalcell_sandboxes.requirements import requirement, requirements
+
+    return requirements(text) if "\n" in text else (requirement(text),)
 
 
 def _pairs(texts: Sequence[str], flag: str, example: str) -> dict[str, str]:

@@ -18,6 +18,8 @@ import traceback
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NoReturn
 
+import msgspec
+
 from evalcell.datasets import Row
 from evalcell.engine import protocol
 from evalcell.engine.protocol import (
@@ -53,6 +55,7 @@ from evalcell_sandboxes.stacks import start_with_plenty
 
 if TYPE_CHECKING:
     from evalcell.engine.hooks import Aggregating, Fitting
+    from evalcell.granting import Mask
 
 _FLUSH_SECONDS = 0.2
 _CHECK_SECONDS = 1.0
@@ -66,6 +69,7 @@ class Lane:
         self._connection = connection
         self._stack = stack
         self._session: Session | None = None
+        self._mask: Mask | None = None
         self._work: RowWork | None = None
         self._fitting: Fitting | None = None
         self._aggregating: Aggregating | None = None
@@ -102,7 +106,13 @@ class Lane:
 
     def _open(self, message: Open) -> None:
         plan = message.plan
-        self._session = self._stack.enter_context(sandbox(plan.sandbox).open(plan.program, plan.confinement))
+        granted = plan.confinement.environment
+        if granted:
+            self._mask = _mask(granted)
+        wall = sandbox(plan.sandbox, plan.site)
+        self._session = self._stack.enter_context(wall.open(plan.program, plan.confinement))
+        if self._mask is not None:
+            self._session = self._mask.around(self._session)
         self._work = RowWork(plan)
         if plan.fit_rows is not None or plan.aggregates:
             self._get_ready_for_hooks(plan)
@@ -171,6 +181,8 @@ class Lane:
         """Sends what is done, says what failed, and is gone."""
         with contextlib.suppress(Exception):  # which may be what failed
             self.flush()
+        if self._mask is not None:
+            fault = msgspec.structs.replace(fault, message=self._mask.text(fault.message))
         with contextlib.suppress(OSError):  # nobody may be there to hear it
             self._send(fault)
         os._exit(1)
@@ -178,6 +190,12 @@ class Lane:
     def _send(self, message: protocol.FromLane) -> None:
         with self._sending:
             protocol.send(self._connection, message)
+
+
+def _mask(granted: dict[str, str]) -> "Mask":
+    from evalcell.granting import Mask  # most runs are granted nothing, and lanes start faster without
+
+    return Mask(granted)
 
 
 def _warm_up(name: str) -> None:

@@ -1,0 +1,301 @@
+"""Everything that an operator says about the wall around an evaluator. Each setting is defined here, and only here.
+
+A `Configuration` is what can be kept under a name and shared by evaluators; an `Operator` is what somebody said for one
+run. Flags, the page of settings and the report of `evalcell check` are made from these fields: each has its line, its
+flag and, where it has one, the variable of the environment that says it too.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Annotated, Any, cast
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+
+from evalcell.errors import UsageError, did_you_mean
+from evalcell_sandboxes import Isolation, Limits, Network, names
+from evalcell_sandboxes.registry import known
+from evalcell_sandboxes.requirements import requirement
+from evalcell_sandboxes.site import ENVIRONMENT
+
+_MOST_SECONDS = 10.0**6
+_MOST_BYTES = 2**40
+_MIB = 1024**2
+_LONGEST = 500
+MOST_FIT_ROWS = 10**9
+DISK_BYTES = 20 * 10**9
+
+
+class Strict(BaseModel):
+    """A model that people write: what it does not know is a mistake."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class Said:
+    """How a setting is said: with which flag, if with one, and by which variable of the environment."""
+
+    flag: str = ""
+    metavar: str | None = None
+    environment: str | None = None
+
+
+# -- limits -----------------------------------------------------------------------------------------------------------
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and isfinite(value) else value
+
+
+_Seconds = Annotated[float | None, Field(le=_MOST_SECONDS, allow_inf_nan=False)]
+_Bytes = Annotated[int | None, BeforeValidator(_whole), Field(le=_MOST_BYTES)]
+
+
+def _limit(about: str, *, least: float, in_a_file: float) -> Any:
+    """A limit that nobody has said yet. A file may ask for so much by itself; the operator may go further."""
+    return Field(default=None, ge=least, description=about, json_schema_extra={"in_a_file": in_a_file})
+
+
+class LimitsModel(Strict):
+    """What a program may use up: only what differs from the defaults, which `Limits` states.
+
+    Below the least nothing can run: the interpreter alone takes 30 MB, and deadlines are looked at every 5 ms.
+    """
+
+    wall_seconds: _Seconds = _limit("how long a row may take", least=0.01, in_a_file=60)
+    load_seconds: _Seconds = _limit("how long the module may take to load", least=0.1, in_a_file=300)
+    fit_seconds: _Seconds = _limit("how long `fit` may take", least=0.01, in_a_file=600)
+    aggregate_seconds: _Seconds = _limit("how long `aggregate` may take", least=0.01, in_a_file=600)
+    memory_bytes: _Bytes = _limit("memory of the code and its data", least=64 * _MIB, in_a_file=2048 * _MIB)
+    stdout_bytes: _Bytes = _limit("how much of a row's stdout is kept", least=1, in_a_file=_MIB)
+    stderr_bytes: _Bytes = _limit("how much of a row's stderr is kept", least=1, in_a_file=_MIB)
+    result_bytes: _Bytes = _limit("how large a row's result may be", least=1, in_a_file=8 * _MIB)
+    source_bytes: _Bytes = _limit("how large the source may be", least=1, in_a_file=_MIB)
+
+    def said(self) -> dict[str, float]:
+        """Those that somebody has said."""
+        return self.model_dump(exclude_none=True)
+
+
+assert set(LimitsModel.model_fields) == set(Limits.__struct_fields__)
+
+
+MAXIMUM = Limits(
+    **{name: cast("Any", field.json_schema_extra)["in_a_file"] for name, field in LimitsModel.model_fields.items()}
+)
+"""How far a file's block may raise its own limits."""
+
+
+# -- the rest ---------------------------------------------------------------------------------------------------------
+def _variable(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        bare = name.partition("=")[0]  # what comes after it may be the secret itself
+        raise ValueError(f"{bare!r} is to be the name of a variable, such as API_TOKEN, without its value")
+    return name
+
+
+def _wall(name: str) -> str:
+    if not known(name):
+        listed = ", ".join(map(repr, names()))
+        raise ValueError(f"there is no wall {name!r}; there are {listed}.{did_you_mean(name, names())}")
+    return name
+
+
+def _one_word(text: str) -> str:
+    if not text.strip() or len(text) > _LONGEST or re.search(r"[\s\x00-\x1f\x7f]", text):
+        raise ValueError(f"{text[:80]!r} is not a name or an address")
+    return text
+
+
+def _once(values: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+Requirement = Annotated[str, AfterValidator(requirement)]
+Variable = Annotated[str, AfterValidator(_variable)]
+Variables = Annotated[tuple[Variable, ...], AfterValidator(_once)]
+_Word = Annotated[str, AfterValidator(_one_word)]
+
+
+class Configuration(Strict):
+    """What an operator says about a sandbox. None and empty where nothing was said."""
+
+    wall: Annotated[
+        str | None,
+        AfterValidator(lambda name: name and _wall(name)),
+        Field(description="The wall to run behind, instead of the one that the code needs."),
+        Said("--wall", "NAME"),
+    ] = None
+    dependencies: Annotated[
+        tuple[Requirement, ...],
+        AfterValidator(_once),
+        Field(
+            description="A package that the evaluator needs, such as 'scikit-learn>=1.5', besides what its file names. "
+            "Packages run in a container."
+        ),
+        Said("--dep", "REQUIREMENT"),
+    ] = ()
+    env: Annotated[
+        Variables,
+        Field(
+            description="Grant the code a variable of your environment, by name. Its value is never kept, and hidden "
+            "in what the code prints, raises or returns."
+        ),
+        Said("--env", "NAME"),
+    ] = ()
+    network: Annotated[
+        Network | None,
+        Field(
+            description="'none': nothing can be reached. 'full': all that the engine's network reaches, in a container."
+        ),
+        Said("--network"),
+    ] = None
+    isolation: Annotated[
+        Isolation | None,
+        Field(description="'row': every row starts fresh. 'evaluator': rows share state."),
+        Said("--isolation"),
+    ] = None
+    limits: Annotated[
+        LimitsModel,
+        Field(description="A limit, such as wall_seconds=2 or memory_bytes=256MiB."),
+        Said("--limit", "KEY=VALUE"),
+    ] = LimitsModel()
+    base: Annotated[
+        _Word | None,
+        Field(description="The image that containers stand on: one with Python in it."),
+        Said("--base", "IMAGE", ENVIRONMENT["base"]),
+    ] = None
+    runtime: Annotated[
+        _Word | None,
+        Field(description="The engine's OCI runtime that runs containers, such as runsc."),
+        Said("--runtime", "NAME", ENVIRONMENT["runtime"]),
+    ] = None
+    engine: Annotated[
+        _Word | None,
+        Field(description="The container engine: an address, such as unix:///run/engine.sock, or a Docker context."),
+        Said("--engine", "ADDRESS", ENVIRONMENT["engine"]),
+    ] = None
+
+    @model_validator(mode="after")
+    def _coherent(self) -> "Configuration":
+        asked = [name for name in ("dependencies", "base", "runtime", "engine") if getattr(self, name)]
+        asked += ["network 'full'"] if self.network is Network.FULL else []
+        if self.wall == "wasm" and asked:
+            raise UsageError(
+                f"{asked[0]} is for containers, and the wall 'wasm' is asked for. Leave out one of the two."
+            )
+        return self
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _in_our_words(cls, values: Any, validate: ModelWrapValidatorHandler["Configuration"]) -> "Configuration":
+        try:
+            return validate(values)
+        except ValidationError as error:
+            raise UsageError(_problem(error, cls)) from None
+
+    def said(self) -> dict[str, Any]:
+        """What was said, as plain values."""
+        return self.model_dump(mode="json", exclude_defaults=True, exclude_none=True)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A configuration that is kept under a name."""
+
+    name: str
+    configuration: Configuration
+
+
+class Operator(Configuration):
+    """What the person who runs an evaluator said for this run, on the command line or in code.
+
+    `sandbox` names a wall, or a kept configuration, which then is `named`.
+    """
+
+    sandbox: str | None = None
+    named: Named | None = None
+    bind: Mapping[str, str] = {}
+    set: Mapping[str, JsonValue] = {}
+    fit_rows: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=MOST_FIT_ROWS,
+            description="Call the file's fit with the first so many rows, however many are scored. Default: what the "
+            "file says, else 10,000.",
+        ),
+        Said("--fit-rows", "N"),
+    ] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _wall_by_its_name(cls, values: Any) -> Any:
+        return {"wall": values["sandbox"], **values} if known(values.get("sandbox") or "") else values
+
+    def layers(self) -> Iterator[tuple[str, Configuration]]:
+        """What was said and where, the word that counts most first."""
+        yield FLAG, self
+        if self.named is not None:
+            yield f"sandbox {self.named.name!r}", self.named.configuration
+
+
+FLAG, BLOCK, DEFAULT = "flag", "file's block", "default"
+
+
+def settings(model: type[Configuration] = Operator) -> Iterator[tuple[str, FieldInfo, Said]]:
+    """Every setting that can be said, with its field and how it is said."""
+    for name, field in model.model_fields.items():
+        said = next((each for each in field.metadata if isinstance(each, Said)), None)
+        if said is not None:
+            yield name, field, said
+
+
+def environment_of(name: str) -> str | None:
+    """The variable that says a setting, if there is one."""
+    return next((said.environment for each, _, said in settings() if each == name), None)
+
+
+# -- mistakes ---------------------------------------------------------------------------------------------------------
+_OUT_OF_RANGE = {"greater_than_equal", "less_than_equal", "finite_number"}
+
+
+def _problem(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first thing that is wrong, in a sentence."""
+    problem = error.errors(include_url=False)[0]
+    first, *rest = problem["loc"] or ("",)
+    if problem["type"] == "extra_forbidden":
+        return _unknown(str(problem["loc"][-1]), LimitsModel if first == "limits" else model)
+    if problem["type"] in _OUT_OF_RANGE:
+        owner, name = (LimitsModel, str(rest[0])) if first == "limits" else (model, str(first))
+        return _out_of_range(owner, name, problem["input"])
+    message = str(problem["msg"]).removeprefix("Value error, ")
+    where = f"{'.'.join(map(str, problem['loc']))}: " if problem["loc"] else ""
+    got = "" if problem["type"] == "value_error" else f", got {problem['input']!r}"
+    sentence = f"{where}{message}{got}"
+    return sentence if sentence.endswith((".", "?")) else f"{sentence}."
+
+
+def _unknown(name: str, model: type[BaseModel]) -> str:
+    there = tuple(model.model_fields)
+    what = "limit" if model is LimitsModel else "setting"
+    return f"There is no {what} {name!r}; there are {', '.join(there)}.{did_you_mean(name, there)}"
+
+
+def _out_of_range(model: type[BaseModel], name: str, value: Any) -> str:
+    bounds = model.model_fields[name].metadata
+    least = next(bound.ge for bound in bounds if hasattr(bound, "ge"))
+    most = next(bound.le for bound in bounds if hasattr(bound, "le"))
+    what = f"The limit {name}" if model is LimitsModel else name
+    return f"{what} = {value:g} cannot work; it goes from {least:g} to {most:g}."

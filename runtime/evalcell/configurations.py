@@ -1,0 +1,105 @@
+"""Sandbox configurations under names: kept in the data directory, and shared by all evaluators that are run in them."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from evalcell.configuration import Configuration, Named, Operator
+from evalcell.data import data_dir, data_path
+from evalcell.errors import UsageError, did_you_mean
+from evalcell_sandboxes import names
+from evalcell_sandboxes.caching import replacing
+from evalcell_sandboxes.registry import known
+
+_DIRECTORY = "sandboxes"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_MOST_BYTES = 1024**2
+
+
+def operator(**said: Any) -> Operator:
+    """What somebody says for a run, with the configuration that `sandbox` names, unless that is a wall.
+
+    Raises:
+        UsageError: Something of it makes no sense, or there is no such sandbox.
+    """
+    name = said.get("sandbox")
+    if name is None or known(name):
+        return Operator(**said)
+    return Operator(**said, named=find(name))
+
+
+def add(name: str, configuration: Configuration, *, replace: bool = False) -> None:
+    """Keeps a configuration.
+
+    Raises:
+        UsageError: The name cannot be used, or is taken and not to be replaced.
+    """
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name[:80]!r} cannot be a name: use up to 64 of a-z, 0-9, '-' and '_', such as 'text-metrics'."
+        )
+    if known(name):
+        raise UsageError(f"{name!r} is the name of a wall. Choose another.")
+    path = data_dir(_DIRECTORY) / f"{name}.json"
+    if path.exists() and not replace:
+        raise UsageError(f"There is a sandbox {name!r} already. Replace it with --replace, or choose another name.")
+    with replacing(path) as file:
+        file.write_text(configuration.model_dump_json(exclude_defaults=True, exclude_none=True, indent=2) + "\n")
+
+
+def find(name: str) -> Named:
+    """The configuration of that name.
+
+    Raises:
+        UsageError: There is none, or what is kept makes no sense.
+    """
+    path = _path(name)
+    if path is None or not path.is_file():
+        there = (*names(), *kept_names())
+        listed = ", ".join(map(repr, there))
+        raise UsageError(f"There is no sandbox {name!r}; there are {listed}.{did_you_mean(name, there)}")
+    return _read(path)
+
+
+def found() -> list[Named]:
+    """Every configuration, by name.
+
+    Raises:
+        UsageError: What is kept makes no sense.
+    """
+    return [find(name) for name in kept_names()]
+
+
+def remove(name: str) -> None:
+    """Forgets a configuration. Layers that were built for it stay until they are pruned.
+
+    Raises:
+        UsageError: There is none.
+    """
+    path = _path(name)
+    if path is None or not path.exists():
+        find(name)
+    else:
+        path.unlink()
+
+
+def _path(name: str) -> Path | None:
+    return data_path() / _DIRECTORY / f"{name}.json" if _NAME.fullmatch(name) else None
+
+
+def kept_names() -> list[str]:
+    """The names that configurations are kept under."""
+    return sorted(path.stem for path in (data_path() / _DIRECTORY).glob("*.json") if _NAME.fullmatch(path.stem))
+
+
+def _read(path: Path) -> Named:
+    data_dir(_DIRECTORY)  # refuses what others can write to
+    again = f"Mend {str(path)!r}, or remove it with: evalcell sandboxes rm {path.stem}"
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES)
+        return Named(path.stem, Configuration.model_validate_json(text))
+    except OSError as error:
+        raise UsageError(f"The sandbox {path.stem!r} cannot be read: {error.strerror}. {again}") from None
+    except UsageError as error:
+        raise UsageError(f"The sandbox {path.stem!r} makes no sense. {error} {again}") from None
