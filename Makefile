@@ -47,6 +47,9 @@ engine: ## Find a container engine to test against, or start one of our own; pri
 guest: .venv/installed ## Build and compile the guest image if its sources changed
 	$(BIN)/python -c 'from evalcell_sandboxes import sandbox; sandbox("wasm").prepare(None, lambda step, fraction=None: print(step))'
 
+docs: .venv/installed ## Make the page of settings from the models that define them
+	$(BIN)/python tools/settings-page > docs/settings.md
+
 lock: .venv/installed ## Resolve the development dependencies anew
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-header --quiet --upgrade --output-file requirements/dev.txt

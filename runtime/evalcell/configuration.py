@@ -46,11 +46,32 @@ class Strict(BaseModel):
 
 @dataclass(frozen=True)
 class Said:
-    """How a setting is said: with which flag, if with one, and by which variable of the environment."""
+    """How a setting is said: with which flag, by which variable of the environment, and what a file's block may say of
+    it, each if at all; and what holds otherwise.
+    """
 
     flag: str = ""
     metavar: str | None = None
     environment: str | None = None
+    in_a_file: str = ""
+    otherwise: str = "none"
+
+
+# -- amounts of bytes -------------------------------------------------------------------------------------------------
+_UNITS = {"": 1, "k": 10**3, "ki": 2**10, "m": 10**6, "mi": 2**20, "g": 10**9, "gi": 2**30, "t": 10**12, "ti": 2**40}
+_AMOUNT = re.compile(r"([0-9]*\.?[0-9]+)\s*([kmgt]?i?)b?", re.IGNORECASE)
+
+
+def amount(text: str) -> float | None:
+    """How many bytes people mean by 256MiB, 1.5 GB or 1000; None where it is no such thing."""
+    match = _AMOUNT.fullmatch(text.strip())
+    return float(match[1]) * _UNITS[match[2].lower()] if match and match[2].lower() in _UNITS else None
+
+
+def _amount(value: Any) -> Any:
+    if isinstance(value, str) and (found := amount(value)) is not None:
+        return int(found)
+    return value
 
 
 # -- limits -----------------------------------------------------------------------------------------------------------
@@ -135,7 +156,7 @@ class Configuration(Strict):
         str | None,
         AfterValidator(lambda name: name and _wall(name)),
         Field(description="The wall to run behind, instead of the one that the code needs."),
-        Said("--wall", "NAME"),
+        Said("--wall", "NAME", in_a_file="as `sandbox`", otherwise="what the code needs"),
     ] = None
     dependencies: Annotated[
         tuple[Requirement, ...],
@@ -144,7 +165,7 @@ class Configuration(Strict):
             description="A package that the evaluator needs, such as 'scikit-learn>=1.5', besides what its file names. "
             "Packages run in a container."
         ),
-        Said("--dep", "REQUIREMENT"),
+        Said("--dep", "REQUIREMENT", in_a_file="yes"),
     ] = ()
     env: Annotated[
         Variables,
@@ -152,39 +173,44 @@ class Configuration(Strict):
             description="Grant the code a variable of your environment, by name. Its value is never kept, and hidden "
             "in what the code prints, raises or returns."
         ),
-        Said("--env", "NAME"),
+        Said("--env", "NAME", in_a_file="refused until granted"),
     ] = ()
     network: Annotated[
         Network | None,
         Field(
             description="'none': nothing can be reached. 'full': all that the engine's network reaches, in a container."
         ),
-        Said("--network"),
+        Said("--network", in_a_file="'full' is refused until granted", otherwise="none"),
     ] = None
     isolation: Annotated[
         Isolation | None,
         Field(description="'row': every row starts fresh. 'evaluator': rows share state."),
-        Said("--isolation"),
+        Said("--isolation", in_a_file="'evaluator' is refused until granted", otherwise="row"),
     ] = None
     limits: Annotated[
         LimitsModel,
         Field(description="A limit, such as wall_seconds=2 or memory_bytes=256MiB."),
-        Said("--limit", "KEY=VALUE"),
+        Said("--limit", "KEY=VALUE", in_a_file="up to a maximum, see below", otherwise="see below"),
     ] = LimitsModel()
     base: Annotated[
         _Word | None,
         Field(description="The image that containers stand on: one with Python in it."),
-        Said("--base", "IMAGE", ENVIRONMENT["base"]),
+        Said(
+            "--base",
+            "IMAGE",
+            ENVIRONMENT["base"],
+            otherwise="python:3.12-slim, or this machine's own Python where no registry can be reached",
+        ),
     ] = None
     runtime: Annotated[
         _Word | None,
         Field(description="The engine's OCI runtime that runs containers, such as runsc."),
-        Said("--runtime", "NAME", ENVIRONMENT["runtime"]),
+        Said("--runtime", "NAME", ENVIRONMENT["runtime"], otherwise="the engine's own"),
     ] = None
     engine: Annotated[
         _Word | None,
         Field(description="The container engine: an address, such as unix:///run/engine.sock, or a Docker context."),
-        Said("--engine", "ADDRESS", ENVIRONMENT["engine"]),
+        Said("--engine", "ADDRESS", ENVIRONMENT["engine"], otherwise="Docker's current context, else its usual socket"),
     ] = None
 
     @model_validator(mode="after")
@@ -233,10 +259,20 @@ class Operator(Configuration):
         Field(
             ge=1,
             le=MOST_FIT_ROWS,
-            description="Call the file's fit with the first so many rows, however many are scored. Default: what the "
-            "file says, else 10,000.",
+            description="Call the file's fit with the first so many rows, however many are scored.",
         ),
-        Said("--fit-rows", "N"),
+        Said("--fit-rows", "N", in_a_file="yes", otherwise="10,000"),
+    ] = None
+    disk_bytes: Annotated[
+        int | None,
+        BeforeValidator(_amount),
+        Field(
+            ge=0,
+            le=2**60,
+            description="How much layers, compiled modules, downloads and assets may take up before those that were "
+            "not used for longest are removed.",
+        ),
+        Said(environment="EVALCELL_DISK_BYTES", otherwise="20 GB"),
     ] = None
 
     @model_validator(mode="before")
@@ -262,9 +298,20 @@ def settings(model: type[Configuration] = Operator) -> Iterator[tuple[str, Field
             yield name, field, said
 
 
-def environment_of(name: str) -> str | None:
-    """The variable that says a setting, if there is one."""
-    return next((said.environment for each, _, said in settings() if each == name), None)
+def heard(environ: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
+    """What the environment says about settings: for each the variable, and its value.
+
+    Raises:
+        UsageError: It makes no sense.
+    """
+    variables = {name: said.environment for name, _, said in settings() if said.environment}
+    set_here = {name: environ[variable] for name, variable in variables.items() if environ.get(variable)}
+    try:
+        said = Operator.model_validate(set_here)
+    except UsageError as error:
+        listed = ", ".join(variables[name] for name in set_here)
+        raise UsageError(f"The environment makes no sense ({listed}): {error}") from None
+    return {name: (variable, value) for name, variable in variables.items() if (value := getattr(said, name))}
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from evalcell.configuration import Configuration, Named, Operator
 from evalcell.data import data_dir, data_path
 from evalcell.errors import UsageError, did_you_mean
@@ -98,8 +100,8 @@ def _read(path: Path) -> Named:
     try:
         with path.open("rb") as file:
             text = file.read(_MOST_BYTES)
-        return Named(path.stem, Configuration.model_validate_json(text))
+        return Named(path.stem, Configuration.model_validate(msgspec.json.decode(text)))
     except OSError as error:
         raise UsageError(f"The sandbox {path.stem!r} cannot be read: {error.strerror}. {again}") from None
-    except UsageError as error:
+    except (UsageError, msgspec.DecodeError) as error:
         raise UsageError(f"The sandbox {path.stem!r} makes no sense. {error} {again}") from None

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
-from evalcell.configuration import BLOCK, DEFAULT, FLAG, MAXIMUM, Operator, environment_of
+from evalcell.configuration import BLOCK, DEFAULT, DISK_BYTES, FLAG, MAXIMUM, Operator, heard
 from evalcell.errors import EvaluatorError
 from evalcell.manifest import Manifest
 from evalcell.output import Output
@@ -42,6 +42,7 @@ class Settings:
     bind: dict[str, str]
     set: dict[str, Any]
     fit_rows: int
+    disk_bytes: int
     dependencies: tuple[str, ...]
     sources: dict[str, str]
 
@@ -67,6 +68,7 @@ def settle(manifest: Manifest, operator: Operator) -> Settings:
         bind=bind,
         set=literals,
         fit_rows=said.first("fit_rows", asked=manifest.fit_rows, otherwise=FIT_ROWS),
+        disk_bytes=said.first("disk_bytes", otherwise=DISK_BYTES),
         dependencies=said.all("dependencies", asked=manifest.dependencies),
         sources=said.sources,
     )
@@ -78,16 +80,17 @@ class _Said:
     def __init__(self, manifest: Manifest, operator: Operator) -> None:
         self._manifest = manifest
         self._operator = operator
+        self._heard = heard(os.environ)
         self.sources: dict[str, str] = {}
 
     def first(self, name: str, *, asked: Any = None, otherwise: Any = None) -> Any:
         """The word that counts most."""
         for source, configuration in self._operator.layers():
             if (value := getattr(configuration, name, None)) is not None:
-                return self._from(source, name, value)
-        if (variable := environment_of(name)) and (value := os.environ.get(variable)):
-            return self._from(variable, name, value)
-        return self._from(DEFAULT if asked is None else BLOCK, name, otherwise if asked is None else asked)
+                return self._from(source, value, name)
+        if name in self._heard:
+            return self._from(*self._heard[name], name)
+        return self._from(BLOCK, asked, name) if asked is not None else self._from(DEFAULT, otherwise, name)
 
     def all(self, name: str, *, asked: tuple[str, ...] = ()) -> tuple[str, ...]:
         """What everybody said, together."""
@@ -104,10 +107,10 @@ class _Said:
             self.sources[f"limits.{name}"] = DEFAULT
             for source, limits in layers:
                 if name in limits:
-                    changes[name] = self._from(source, f"limits.{name}", limits[name])
+                    changes[name] = self._from(source, limits[name], f"limits.{name}")
         return structs.replace(Limits(), **changes)
 
-    def _from(self, source: str, name: str, value: Any) -> Any:
+    def _from(self, source: str, value: Any, name: str) -> Any:
         self.sources[name] = source
         return value
 

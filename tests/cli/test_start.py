@@ -23,11 +23,10 @@ HEAVY = {
     "pandas",
     "polars",
     "pyarrow",
-    "pydantic",
     "sklearn",
     "unittest",
 }
-OTHERS_WORK = {"command": {"wasmtime"}, "lane": {"click", "platformdirs", "rich", "tempfile"}}
+OTHERS_WORK = {"command": {"wasmtime"}, "lane": {"click", "platformdirs", "pydantic", "rich", "tempfile"}}
 
 WATCH = """
 import os, sys

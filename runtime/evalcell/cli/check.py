@@ -13,7 +13,7 @@ from evalcell.binding import Binding
 from evalcell.cli.options import Flags, dataset_options, evaluator_options
 from evalcell.cli.screen import Screen
 from evalcell.cli.text import printable, shown
-from evalcell.configuration import DEFAULT
+from evalcell.configuration import DEFAULT, settings
 from evalcell.datasets import Format, Row
 from evalcell.engine.ready import RowBinder
 from evalcell.plan import Plan
@@ -126,20 +126,21 @@ def _parameter(binding: Binding, settings: Settings) -> dict[str, Any]:
     return {"name": binding.parameter, "path": binding.path, "required": not binding.optional, "source": source}
 
 
-def _settings(settings: Settings, plan: Plan) -> dict[str, dict[str, Any]]:
+def _settings(settled: Settings, plan: Plan) -> dict[str, dict[str, Any]]:
     """Every setting with where it came from. Of what was granted there are only the names."""
     values: dict[str, Any] = {
         "wall": plan.sandbox,
-        "dependencies": list(settings.dependencies),
-        "env": list(settings.env),
-        "network": settings.network,
-        "isolation": settings.isolation,
-        "output": settings.output.describe(),
+        "dependencies": list(settled.dependencies),
+        "env": list(settled.env),
+        "network": settled.network,
+        "isolation": settled.isolation,
+        "output": settled.output.describe(),
         **({} if plan.fit_rows is None else {"fit_rows": plan.fit_rows}),
-        **{f"limits.{name}": getattr(settings.limits, name) for name in Limits.__struct_fields__},
-        **{name: getattr(settings.site, name) or None for name in Site.__struct_fields__},
+        **{f"limits.{name}": getattr(settled.limits, name) for name in Limits.__struct_fields__},
+        **{name: getattr(settled.site, name) or None for name in Site.__struct_fields__},
+        "disk_bytes": settled.disk_bytes,
     }
-    return {name: {"value": value, "source": settings.sources.get(name, DEFAULT)} for name, value in values.items()}
+    return {name: {"value": value, "source": settled.sources.get(name, DEFAULT)} for name, value in values.items()}
 
 
 def _try(prepared: Ready, data: str, form: Format | None, count: int, progress: Progress) -> list[dict[str, Any]]:
@@ -174,11 +175,18 @@ def _show(report: dict[str, Any], tries: list[dict[str, Any]]) -> None:
         console.print(f"  parameter   {_bound(parameter)}", markup=False)
     _show_dependencies(console, report["dependencies"])
     for name, setting in report["settings"].items():
-        console.print(f"  {name:<25} {shown(setting['value'])}  ({setting['source']})", markup=False)
+        console.print(f"  {name:<25} {_value(name, setting['value'])}  ({setting['source']})", markup=False)
     for hook in report["hooks"]:
         console.print(f"  hook        {_hook(hook)}", markup=False)
     for item in tries:
         _show_try(console, item)
+
+
+def _value(name: str, value: Any) -> str:
+    """A setting's value, or what holds where nobody has said anything."""
+    if value is None or value == []:
+        return next(said.otherwise for each, _, said in settings() if each == name)
+    return shown(", ".join(value) if isinstance(value, list) else value)
 
 
 def _show_dependencies(console: Any, dependencies: dict[str, Any]) -> None:

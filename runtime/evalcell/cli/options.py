@@ -1,7 +1,6 @@
 """The options that commands share, and how their values are read."""
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import EnumType
@@ -14,7 +13,7 @@ import msgspec
 from pydantic.fields import FieldInfo
 
 from evalcell import configurations
-from evalcell.configuration import Configuration, Operator, Said, settings
+from evalcell.configuration import Configuration, Operator, Said, amount, settings
 from evalcell.datasets import Format
 from evalcell.errors import UsageError
 from evalcell.evaluator import Evaluator
@@ -22,8 +21,6 @@ from evalcell.settings import MOST_SEEDS, operator_limits
 from evalcell_sandboxes import Limits, names
 
 _Command = Callable[..., int]
-_UNITS = {"": 1, "k": 10**3, "ki": 2**10, "m": 10**6, "mi": 2**20, "g": 10**9, "gi": 2**30}
-_QUANTITY = re.compile(r"([0-9]*\.?[0-9]+)\s*([a-z]*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -134,7 +131,7 @@ def configuration_options(
     model: type[Configuration] = Configuration, *, only: Sequence[str] = (), but: Sequence[str] = ()
 ) -> Callable[[_Command], _Command]:
     """Adds a flag for every setting, or only some; the command gets what was said as `said`, by the settings' names."""
-    wanted = [each for each in settings(model) if each[0] not in but and (not only or each[0] in only)]
+    wanted = [each for each in settings(model) if each[2].flag and each[0] not in but and (not only or each[0] in only)]
 
     def add(command: _Command) -> _Command:
         @wraps(command)
@@ -168,7 +165,7 @@ _DEP_FILE = click.option(
 def _option(name: str, field: FieldInfo, said: Said) -> Callable[[_Command], _Command]:
     """The flag of a setting: what it takes follows from what the setting is."""
     many = name == "limits" or isinstance(field.default, tuple)
-    about = [str(field.description), *(["Repeatable."] if many else [])]
+    about = [str(field.description), "Repeatable." if many else f"Default: {said.otherwise}."]
     if name == "limits":
         about.append(f"Keys: {', '.join(Limits.__struct_fields__)}.")
     return click.option(
@@ -262,10 +259,10 @@ def _refuse(constant: str) -> None:
 
 
 def _quantity(name: str, text: str) -> float:
-    match = _QUANTITY.fullmatch(text)
-    unit = match[2].lower().removesuffix("b") if match and name.endswith("_bytes") else match[2] if match else None
-    if match is None or unit not in _UNITS or (unit and not name.endswith("_bytes")):
+    is_plain = text.replace(".", "", 1).isdecimal()
+    found = amount(text) if is_plain or name.endswith("_bytes") else None
+    if found is None:
         raise UsageError(
             f"--limit {name}={text} is not a number. Write for example: wall_seconds=2.5 or memory_bytes=256MiB"
         )
-    return float(match[1]) * _UNITS[unit]
+    return found

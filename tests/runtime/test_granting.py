@@ -1,0 +1,127 @@
+"""Values that were granted are hidden wherever code lets them out."""
+
+import base64
+import json
+import sys
+from urllib.parse import quote
+
+import pytest
+
+from evalcell.errors import UsageError
+from evalcell.granting import LEAST_CHARACTERS, Mask, granted_values
+from evalcell_sandboxes import Confinement, Crashed, Exceeded, FakeSandbox, Invalid, Program, Raised, Returned
+
+SECRET = 's3cr3t/with+odd chars="é"'
+HIDDEN = "[TOKEN is hidden]"
+
+
+@pytest.fixture
+def mask():
+    return Mask({"TOKEN": SECRET, "SHORT": "true", "EMPTY": ""})
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        SECRET,
+        repr(SECRET)[1:-1],
+        json.dumps(SECRET)[1:-1],
+        quote(SECRET, safe=""),
+        base64.b64encode(SECRET.encode()).decode(),
+        base64.urlsafe_b64encode(SECRET.encode()).decode(),
+    ],
+)
+def test_a_value_is_hidden_however_it_is_usually_written(mask, form):
+    shown = mask.text(f"before {form} after {form}")
+    assert form.rstrip("=") not in shown
+    assert shown.startswith(f"before {HIDDEN}")
+    assert "after" in shown
+
+
+def test_a_short_value_is_left_alone(mask):
+    assert mask.text("it is true") == "it is true"
+    assert len("true") < LEAST_CHARACTERS
+
+
+def test_the_longest_value_counts_where_one_holds_another():
+    mask = Mask({"A": "password", "B": "password-of-the-database"})
+    assert mask.text("x password-of-the-database y password z") == "x [B is hidden] y [A is hidden] z"
+
+
+def test_lines_of_a_value_with_many_are_hidden_one_by_one():
+    mask = Mask({"KEY": "-----BEGIN-----\nMIIBVgIBADANBg\n-----END-----"})
+    assert "MIIBVgIBADANBg" not in mask.text("second line: MIIBVgIBADANBg")
+
+
+@pytest.mark.parametrize("size", range(4, len(SECRET)))
+def test_the_part_of_a_value_that_was_not_cut_off_is_hidden_too(mask, size):
+    cut = "x" * 50 + SECRET[:size] + "\n[7 more bytes were dropped: the limit is 10]"
+    assert SECRET[:size] not in mask.text(cut)
+    assert mask.text(cut).endswith("the limit is 10]")
+    assert SECRET[-size:] not in mask.text(SECRET[-size:] + "y" * 300)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Returned(value=json.dumps({"score": 1, "explanation": SECRET, "metadata": {SECRET: [SECRET]}}).encode()),
+        Returned(value=('"' + "".join(f"\\u{ord(c):04x}" for c in SECRET) + '"').encode()),
+        Returned(value=b"not json " + SECRET.encode()),
+        Raised(exception="ValueError", message=f"bad {SECRET}", traceback=f"  raise ValueError({SECRET!r})"),
+        Exceeded(limit="memory_bytes", message=SECRET),
+        Crashed(message=SECRET),
+        Invalid(message=SECRET),
+        Returned(value=b"1", stdout=f"out {SECRET}", stderr=f"err {SECRET}"),
+    ],
+    ids=lambda outcome: type(outcome).__name__,
+)
+def test_no_outcome_carries_a_value(mask, outcome):
+    shown = mask.outcome(outcome)
+    assert type(shown) is type(outcome)
+    text = repr(shown) + (json.dumps(_decoded(shown.value)) if isinstance(shown, Returned) else "")
+    assert SECRET not in text
+    assert "s3cr3t" not in text
+
+
+def _decoded(value):
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value.decode()
+
+
+def test_a_value_that_comes_back_as_a_number_is_no_result():
+    mask = Mask({"PIN": "1234567890"})
+    assert isinstance(mask.outcome(Returned(value=b"1234567890.0")), Invalid)
+    assert isinstance(mask.outcome(Returned(value=b'{"score": 0.1234567890}')), Invalid | Returned)
+    assert mask.outcome(Returned(value=b"0.5")).value == b"0.5"
+
+
+def test_every_way_out_of_a_session_is_looked_at():
+    def hooks(source):
+        def say(*_, **__):
+            sys.stdout.write(SECRET)
+            return {"explanation": SECRET}
+
+        return {"evaluate": say, "fit": say, "aggregate": say}
+
+    with FakeSandbox(hooks).open(Program(source="", filename="e.py"), Confinement()) as session:
+        masked = Mask({"TOKEN": SECRET}).around(session)
+        outcomes = [masked.fit([]), *masked.run([b"{}", b"{}"]), masked.aggregate(b"[]"), masked.loaded]
+        control = [session.fit([]), *session.run([b"{}", b"{}"]), session.aggregate(b"[]")]
+    assert len(outcomes) == 5
+    assert "s3cr3t" not in repr(outcomes)
+    assert all("s3cr3t" in repr(outcome) for outcome in control[1:])
+
+
+def test_values_are_read_here_and_now_and_a_missing_one_is_named(monkeypatch):
+    monkeypatch.setenv("GRANTED", "value")
+    monkeypatch.delenv("ABSENT", raising=False)
+    assert granted_values(["GRANTED"]) == {"GRANTED": "value"}
+    with pytest.raises(UsageError, match="'ABSENT' is granted, but not set here"):
+        granted_values(["GRANTED", "ABSENT"])
+
+
+def test_a_confinement_does_not_show_what_it_holds():
+    assert "hunter2" not in repr(Confinement(environment={"TOKEN": "hunter2"}))
+    assert "TOKEN" in repr(Confinement(environment={"TOKEN": "hunter2"}))
