@@ -4,7 +4,7 @@ from msgspec import Struct
 
 from evalcell.binding import Binding
 from evalcell.output import Output
-from evalcell_sandboxes import Confinement, Program
+from evalcell_sandboxes import Confinement, Program, Site
 
 
 class Plan(Struct, frozen=True):
@@ -23,3 +23,4 @@ class Plan(Struct, frozen=True):
     id_path: str | None = None
     fit_rows: int | None = None
     aggregates: bool = False
+    site: Site = Site()

@@ -11,6 +11,7 @@ from evalcell.plan import Plan
 from evalcell.settings import DEFAULT, FLAG, Operator, Settings, settle
 from evalcell_sandboxes import Confinement, Progress, Sandbox, SandboxUnavailable, names, sandbox, silent
 from evalcell_sandboxes.registry import known
+from evalcell_sandboxes.site import here
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def choose_sandbox(
             f"There is no sandbox {operator.sandbox!r}; there are {listed}.{did_you_mean(operator.sandbox, names())}"
         )
     choice = choose(understood.description, settings.dependencies, operator.sandbox or manifest.sandbox)
-    wall = sandbox(choice.sandbox)
+    wall = sandbox(choice.sandbox, here())
     if reason := wall.unavailable_reason():
         raise SandboxUnavailable(choice.sandbox, reason)
     wall.prepare(None, progress)
@@ -90,6 +91,7 @@ def make_plan(
         id_path=id_path,
         fit_rows=fit_rows,
         aggregates=understood.description.hook("aggregate") is not None,
+        site=wall.site,
     )
     return Planned(plan, choice, settings, wall)
 

@@ -4,6 +4,7 @@ from importlib import import_module
 
 from evalcell_sandboxes.errors import SandboxUnavailable
 from evalcell_sandboxes.sandbox import Sandbox
+from evalcell_sandboxes.site import Site, here
 
 _SANDBOXES = {
     "wasm": "evalcell_sandboxes.wasm.sandbox:WasmSandbox",
@@ -30,8 +31,8 @@ def known(name: str) -> bool:
     return name in _SANDBOXES or name in _NOT_YET
 
 
-def sandbox(name: str) -> Sandbox:
-    """Makes the sandbox of that name.
+def sandbox(name: str, site: Site | None = None) -> Sandbox:
+    """Makes the sandbox of that name, on the site that the operator has described or else on the environment's.
 
     Raises:
         SandboxUnavailable: There is none.
@@ -40,5 +41,5 @@ def sandbox(name: str) -> Sandbox:
         known = ", ".join(map(repr, _SANDBOXES))
         raise SandboxUnavailable(name, _NOT_YET.get(name, f"there is no sandbox of that name; known: {known}."))
     module, _, attribute = _SANDBOXES[name].partition(":")
-    made: Sandbox = getattr(import_module(module), attribute)()
+    made: Sandbox = getattr(import_module(module), attribute)(here() if site is None else site)
     return made

@@ -102,7 +102,8 @@ class Lane:
 
     def _open(self, message: Open) -> None:
         plan = message.plan
-        self._session = self._stack.enter_context(sandbox(plan.sandbox).open(plan.program, plan.confinement))
+        wall = sandbox(plan.sandbox, plan.site)
+        self._session = self._stack.enter_context(wall.open(plan.program, plan.confinement))
         self._work = RowWork(plan)
         if plan.fit_rows is not None or plan.aggregates:
             self._get_ready_for_hooks(plan)
