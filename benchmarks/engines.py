@@ -15,7 +15,8 @@ from uuid import uuid4
 from evalcell_sandboxes import sandbox
 from evalcell_sandboxes.caching import cache_dir, private_dir
 from evalcell_sandboxes.container import bases
-from evalcell_sandboxes.container.engine import connected
+from evalcell_sandboxes.container.engine import Engine
+from evalcell_sandboxes.site import here
 
 _TOOL = Path(__file__).parent.parent / "tools" / "test-engine"
 _REPOSITORY = "evalcell-bench"
@@ -65,8 +66,9 @@ def _test_engine(command: str) -> subprocess.CompletedProcess[str]:
 @contextmanager
 def _base(tell: Callable[[str], None]) -> Iterator[str]:
     """The usual base image under a name and a digest of its own."""
-    usual = bases.find(lambda step, _fraction=None: tell(step))
-    api, tag = connected().api, uuid4().hex
+    engine = Engine(here())
+    usual = bases.find(engine, lambda step, _fraction=None: tell(step))
+    api, tag = engine.api, uuid4().hex
     container = api.create_container(usual.image, command=[usual.command])["Id"]
     try:
         # What is in a base is told by this label where there is one; with another, nobody's layers fit it.

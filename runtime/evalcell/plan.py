@@ -4,8 +4,7 @@ from msgspec import Struct
 
 from evalcell.binding import Binding
 from evalcell.output import Output
-from evalcell_sandboxes import Confinement, Program
-from evalcell_sandboxes.site import Site
+from evalcell_sandboxes import Confinement, Program, Site
 
 
 class Plan(Struct, frozen=True):
@@ -21,7 +20,7 @@ class Plan(Struct, frozen=True):
     confinement: Confinement
     bindings: tuple[Binding, ...]
     output: Output
-    site: Site = Site()
     id_path: str | None = None
     fit_rows: int | None = None
     aggregates: bool = False
+    site: Site = Site()

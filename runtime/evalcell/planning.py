@@ -80,12 +80,12 @@ def make_plan(
             seed=seed,
             clock_start_ns=started_ns,
         ),
-        site=settings.site,
         bindings=bindings,
         output=settings.output,
         id_path=id_path,
         fit_rows=fit_rows,
         aggregates=understood.description.hook("aggregate") is not None,
+        site=wall.site,
     )
     return Planned(plan, choice, settings, wall)
 

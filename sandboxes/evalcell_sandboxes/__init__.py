@@ -7,6 +7,7 @@ from evalcell_sandboxes.outcome import Crashed, Exceeded, Failure, Invalid, Outc
 from evalcell_sandboxes.program import Asset, Confinement, Isolation, Language, Limits, Network, Program
 from evalcell_sandboxes.registry import names, sandbox
 from evalcell_sandboxes.sandbox import Progress, Raw, Sandbox, Session, silent
+from evalcell_sandboxes.site import Site
 from evalcell_sandboxes.versions import Version
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "SandboxFault",
     "SandboxUnavailable",
     "Session",
+    "Site",
     "SyntaxProblem",
     "Usage",
     "Version",

@@ -18,6 +18,7 @@ from evalcell_sandboxes.description import Description, Hook, Parameter
 from evalcell_sandboxes.outcome import Invalid, Outcome, Raised, Returned, Usage
 from evalcell_sandboxes.program import Confinement, Isolation, Language, Limits, Program
 from evalcell_sandboxes.sandbox import Progress, Raw, Sandbox, Session
+from evalcell_sandboxes.site import Site
 
 Hooks = Callable[[str], Callable[..., Any] | dict[str, Callable[..., Any]]]
 """Makes the hooks of a source: `evaluate` alone, or several by name."""
@@ -34,6 +35,7 @@ class FakeSandbox(Sandbox):
     languages: ClassVar[frozenset[Language]] = frozenset(Language)
 
     def __init__(self, hooks: Hooks, description: Description = _DESCRIPTION) -> None:
+        super().__init__(Site())
         self._hooks = hooks
         self._description = description
 

@@ -4,7 +4,7 @@ from importlib import import_module
 
 from evalcell_sandboxes.errors import SandboxUnavailable
 from evalcell_sandboxes.sandbox import Sandbox
-from evalcell_sandboxes.site import Site
+from evalcell_sandboxes.site import Site, here
 
 _SANDBOXES = {
     "wasm": "evalcell_sandboxes.wasm.sandbox:WasmSandbox",
@@ -32,7 +32,7 @@ def known(name: str) -> bool:
 
 
 def sandbox(name: str, site: Site | None = None) -> Sandbox:
-    """Makes the sandbox of that name.
+    """Makes the sandbox of that name, on the site that the operator has described or else on the environment's.
 
     Raises:
         SandboxUnavailable: There is none.
@@ -41,5 +41,5 @@ def sandbox(name: str, site: Site | None = None) -> Sandbox:
         known = ", ".join(map(repr, _SANDBOXES))
         raise SandboxUnavailable(name, _NOT_YET.get(name, f"there is no sandbox of that name; known: {known}."))
     module, _, attribute = _SANDBOXES[name].partition(":")
-    made: Sandbox = getattr(import_module(module), attribute)()
+    made: Sandbox = getattr(import_module(module), attribute)(here() if site is None else site)
     return made

@@ -10,6 +10,7 @@ from evalcell_sandboxes.description import Description, SyntaxProblem
 from evalcell_sandboxes.errors import SandboxUnavailable
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Outcome
 from evalcell_sandboxes.program import Confinement, Language, Limits, Program
+from evalcell_sandboxes.site import Site
 from evalcell_sandboxes.versions import Version
 
 Raw = bytes
@@ -72,6 +73,14 @@ class Sandbox(ABC):
     languages: ClassVar[frozenset[Language]]
     slow_to_open: ClassVar[bool] = False
     """Whether opening takes so long that a spare is worth its memory."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    @property
+    def site(self) -> Site:
+        """What another process makes the same sandbox from, wherever it is."""
+        return self._site
 
     @property
     def python(self) -> str | None:

@@ -16,6 +16,8 @@ import pytest
 
 from evalcell_sandboxes import silent
 from evalcell_sandboxes.container import bases, packing, seccomp
+from evalcell_sandboxes.container.engine import Engine
+from evalcell_sandboxes.site import Site
 
 TEST_ENGINE = Path(__file__).parent.parent.parent / "tools" / "test-engine"
 
@@ -28,6 +30,18 @@ def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
 def engine(engine_address) -> Iterator[docker.DockerClient]:
     with closing(docker.DockerClient(base_url=engine_address, timeout=120)) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def usual_engine(engine_address) -> Engine:
+    """The same, as the wall knows it."""
+    return Engine(Site(engine=engine_address))
+
+
+@pytest.fixture(scope="session")
+def usual_base(usual_engine, container_wall) -> bases.Base:
+    """The image that the wall stands on there."""
+    return bases.current(usual_engine)
 
 
 @pytest.fixture(scope="session")
@@ -106,7 +120,7 @@ class OwnEngine(NamedTuple):
 
 
 @pytest.fixture
-def own_engine(engine, container_wall) -> Iterator[OwnEngine]:
+def own_engine(engine, usual_base) -> Iterator[OwnEngine]:
     """A second engine, with the base image on it."""
     if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("dockerd", path="/usr/sbin:/usr/bin") is None:
         pytest.skip("an engine of our own needs Linux, root and dockerd")
@@ -121,7 +135,7 @@ def own_engine(engine, container_wall) -> Iterator[OwnEngine]:
         assert started.returncode == 0, started.stderr
         address = started.stdout.strip()
         with closing(docker.DockerClient(base_url=address, timeout=60)) as client:
-            client.images.load(engine.images.get(bases.current().image).save(named=bases._packed_name()))
+            client.images.load(engine.images.get(usual_base.image).save(named=bases.packed_name()))
             yield OwnEngine(address, int((home / "run" / "docker.pid").read_text()), client)
     finally:
         ask("stop", "--purge")

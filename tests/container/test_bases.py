@@ -3,31 +3,30 @@
 import pytest
 from boxed import ask, boxed, value
 
-from evalcell_sandboxes import SandboxUnavailable, silent
-from evalcell_sandboxes.container import bases
+from evalcell_sandboxes import Sandbox, SandboxUnavailable, Site, sandbox, silent
 
 
 @pytest.fixture
-def based_on(engine, archive, monkeypatch):
-    """Has an image that differs from the usual one used as the base."""
+def based_on(engine, engine_address, archive):
+    """Makes a wall on an image that differs from the usual one."""
     names = []
 
-    def based_on(change: str) -> None:
+    def based_on(change: str) -> Sandbox:
         names.append(f"evalcell-test-other:{len(names)}")
         engine.api.import_image_from_file(
             str(archive[0]), repository="evalcell-test-other", tag=names[-1].partition(":")[2], changes=[change]
         )
-        monkeypatch.setenv(bases.SETTING, names[-1])
+        return sandbox("container", Site(engine=engine_address, base=names[-1]))
 
     yield based_on
     for name in names:
         engine.images.remove(name, force=True)
 
 
-def test_an_image_with_a_volume_is_refused(container_wall, based_on):
-    based_on("VOLUME /workspace")
+def test_an_image_with_a_volume_is_refused(based_on):
+    wall = based_on("VOLUME /workspace")
     with pytest.raises(SandboxUnavailable, match="declares the volume '/workspace'.*Name an image without volumes"):
-        container_wall.prepare(None, silent)
+        wall.prepare(None, silent)
 
 
 COUNT = """
@@ -42,8 +41,8 @@ def evaluate(output):
 """
 
 
-def test_what_an_image_would_run_to_check_its_health_is_not_run(container_wall, based_on):
-    based_on('HEALTHCHECK --interval=1s CMD ["sleep", "1"]')
-    container_wall.prepare(None, silent)
-    with boxed(container_wall, COUNT, isolation="evaluator") as session:
+def test_what_an_image_would_run_to_check_its_health_is_not_run(based_on):
+    wall = based_on('HEALTHCHECK --interval=1s CMD ["sleep", "1"]')
+    wall.prepare(None, silent)
+    with boxed(wall, COUNT, isolation="evaluator") as session:
         assert value(*ask(session, "x")) == 3, "the supervisor, the process that loaded the module, and the row's"

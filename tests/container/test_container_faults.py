@@ -12,7 +12,6 @@ from boxed import ask, boxed, containers_of, value
 
 from evalcell import datasets, records
 from evalcell_sandboxes import Confinement, Program, SandboxFault, SandboxUnavailable, silent
-from evalcell_sandboxes.container import bases
 from evalcell_sandboxes.container import engine as engines
 
 ECHO = "def evaluate(output):\n    return output\n"
@@ -99,7 +98,7 @@ def test_containers_killed_at_every_50th_row_lose_no_row_and_repeat_none(engine,
 def test_a_container_that_is_gone_is_a_fault_of_the_infrastructure(engine, container_wall, how):
     with boxed(container_wall, ECHO) as session:
         assert value(*ask(session, 1)) == 1
-        container = engine.containers.get(session._box._id)
+        container = engine.containers.get(session._box._name)
         container.kill() if how == "kill" else container.remove(force=True)
         started = time.monotonic()
         with pytest.raises(SandboxFault, match="container"):
@@ -119,7 +118,7 @@ def test_an_image_that_is_gone_is_said_to_be_gone(container_wall):
 # -- what is left behind -----------------------------------------------------------------------------------------------
 
 
-def test_containers_of_processes_that_are_gone_are_swept_and_no_others(engine, container_wall):
+def test_containers_of_processes_that_are_gone_are_swept_and_no_others(engine, container_wall, usual_base):
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     machine, _, _ = engines.owner().split()
@@ -133,7 +132,7 @@ def test_containers_of_processes_that_are_gone_are_swept_and_no_others(engine, c
     }
     kept = ["ours", "ours, and nobody knows when it began", "elsewhere"]
     made = {
-        name: engine.containers.create(bases.current().image, ["python3"], labels={engines.OWNER: owner})
+        name: engine.containers.create(usual_base.image, ["python3"], labels={engines.OWNER: owner})
         for name, owner in owners.items()
     }
     try:

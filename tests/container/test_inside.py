@@ -96,7 +96,7 @@ def seen(session):
 @pytest.fixture
 def container(session, engine) -> Container:
     """The container, as the engine sees it."""
-    return engine.containers.get(session._box._id)
+    return engine.containers.get(session._box._name)
 
 
 def test_it_is_nobody(seen):

@@ -11,8 +11,8 @@ from boxed import ask, boxed, value
 from packages import served
 
 from evalcell_sandboxes import silent
-from evalcell_sandboxes.container import bases, layers, locking
 from evalcell_sandboxes.container import engine as engines
+from evalcell_sandboxes.container import layers, locking
 
 SHOUT = "import shout\ndef evaluate(output):\n    return shout.LOUD == output.upper()\n"
 LABEL = "evalcell.layer"
@@ -257,16 +257,17 @@ def test_a_full_disk_leaves_nothing_behind_and_is_said_to_be_full(evalcell, writ
 
 
 @pytest.fixture(scope="module")
-def shadowed(container_wall, index):
+def shadowed(container_wall, usual_engine, usual_base, index):
     """A session with a package that would like to be more than that."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UV_DEFAULT_INDEX", index.address)
         lock = locking.lock(["shadow", "shout"], "3.11", silent)
-        layers.ensure(bases.current(), lock, "judge.py", silent)
+        layers.ensure(usual_engine, usual_base, lock, "judge.py", silent)
     source = "import os, sys\nfrom pathlib import Path\ndef evaluate(output): return eval(output)\n"
     with boxed(container_wall, source, lock=lock) as session:
         yield session
-    layers.remove(next(layer for layer in layers.found() if layer.key == layers.key_of(bases.current(), lock)))
+    key = layers.key_of(usual_base, lock)
+    layers.remove(usual_engine, next(layer for layer in layers.found(usual_engine) if layer.key == key))
 
 
 @pytest.mark.parametrize(
@@ -287,8 +288,8 @@ def test_a_layer_is_packages_and_nothing_more(shadowed, question, answer):
     assert value(*ask(shadowed, question)) == answer
 
 
-def test_the_tag_names_what_is_inside(engine, shadowed):
-    labels = engine.api.inspect_image(engine.containers.get(shadowed._box._id).image.id)["Config"]["Labels"]
+def test_the_tag_names_what_is_inside(engine, usual_base, shadowed):
+    labels = engine.api.inspect_image(engine.containers.get(shadowed._box._name).image.id)["Config"]["Labels"]
     assert labels["evalcell.packages"] == "echo-back==2.0 shadow==1.0 shout==1.0"
-    assert labels["evalcell.base"] == bases.current().digest
+    assert labels["evalcell.base"] == usual_base.digest
     assert Path(layers._notes() / f"{labels[LABEL]}.json").exists()

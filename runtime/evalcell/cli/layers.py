@@ -17,7 +17,9 @@ from evalcell.running import ready
 from evalcell_sandboxes import SandboxUnavailable
 from evalcell_sandboxes.container import layers as kept
 from evalcell_sandboxes.container import prereqs
+from evalcell_sandboxes.container.engine import Engine
 from evalcell_sandboxes.container.layers import Layer
+from evalcell_sandboxes.site import here
 
 _KEY_CHARACTERS = 12
 _SHOWN_PACKAGES = 4
@@ -44,7 +46,7 @@ def layers() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list instead of text.")
 def list_(as_json: bool) -> int:  # noqa: FBT001 - a flag
     """Say which layers there are: size, age, last use, who uses them and what is in them; the one used last first."""
-    found = _found()
+    found = kept.found(_engine())
     if as_json:
         click.echo(msgspec.json.encode(found))
     elif found:
@@ -63,12 +65,12 @@ def build(evaluator: Path, said: dict[str, Any]) -> int:
     with Screen(quiet=False) as screen:
         source = Evaluator.from_file(evaluator)
         with ready(source, operator, started_ns=time.time_ns(), progress=screen.progress) as prepared:
-            lock = prepared.planned.plan.program.lock
+            plan = prepared.planned.plan
         screen.stop()
-    if not lock:
+    if not plan.program.lock:
         click.echo(f"{evaluator} depends on no packages, so it needs no layer.")
         return 0
-    used = next(layer for layer in kept.found() if evaluator.name in layer.evaluators)
+    used = next(layer for layer in kept.found(Engine(plan.site)) if evaluator.name in layer.evaluators)
     click.echo(f"{_key(used)}  {_size(used)}  {', '.join(used.packages)}")
     return 0
 
@@ -77,8 +79,9 @@ def build(evaluator: Path, said: dict[str, Any]) -> int:
 @click.argument("keys", nargs=-1, required=True, metavar="LAYER...")
 def rm(keys: Sequence[str]) -> int:
     """Remove layers, each named by the beginning of its key as `layers list` shows it."""
-    found = _found()
-    _remove([_chosen(key, found) for key in keys])
+    engine = _engine()
+    found = kept.found(engine)
+    _remove(engine, [_chosen(key, found) for key in keys])
     return 0
 
 
@@ -86,15 +89,16 @@ def rm(keys: Sequence[str]) -> int:
 @click.option("--days", type=click.FloatRange(min=0), default=_DAYS, show_default=True, help="For how long.")
 def prune(days: float) -> int:
     """Remove the layers that nobody has used for so many days; with --days 0, all of them. One in use is kept."""
-    _found()
-    _remove(kept.unused(days))
+    engine = _engine()
+    _remove(engine, kept.unused(engine, days))
     return 0
 
 
-def _found() -> list[Layer]:
-    if reason := prereqs.unavailable_reason():
+def _engine() -> Engine:
+    engine = Engine(here())
+    if reason := prereqs.unavailable_reason(engine):
         raise SandboxUnavailable("container", reason)
-    return kept.found()
+    return engine
 
 
 def _chosen(key: str, found: list[Layer]) -> Layer:
@@ -105,11 +109,11 @@ def _chosen(key: str, found: list[Layer]) -> Layer:
     raise UsageError(f"{key!r} {what}. See: evalcell layers list")
 
 
-def _remove(chosen: list[Layer]) -> None:
+def _remove(engine: Engine, chosen: list[Layer]) -> None:
     freed = 0
     for layer in chosen:
         try:
-            kept.remove(layer)
+            kept.remove(engine, layer)
         except SandboxUnavailable as error:
             click.echo(f"kept     {_key(layer)}: {error.reason}", err=True)
             continue

@@ -83,7 +83,7 @@ class Pool:
         self.lanes.clear()
         self._selector.close()
         if self._plan is not None:
-            sandbox(self._plan.sandbox).clear_away(unopened=unopened)
+            sandbox(self._plan.sandbox, self._plan.site).clear_away(unopened=unopened)
 
     # -- starting -------------------------------------------------------------------------------------------------
     @property
@@ -101,7 +101,7 @@ class Pool:
     def open(self, plan: Plan, fit_rows: "FirstRows | None", *, strict: bool) -> None:
         """Has the lane that there is load the plan's program, as all later ones will."""
         self._plan, self._fit_rows, self._strict = plan, fit_rows, strict
-        self._slow_to_open = self._keeps_spare = sandbox(plan.sandbox).slow_to_open
+        self._slow_to_open = self._keeps_spare = sandbox(plan.sandbox, plan.site).slow_to_open
         self.lanes[0].process.send(Open(plan))
 
     def add(self) -> None:

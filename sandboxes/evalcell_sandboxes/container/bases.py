@@ -6,8 +6,6 @@ shares this machine, the CPython that evalcell itself runs on is packed into an 
 
 import contextlib
 import hashlib
-import json
-import os
 import platform
 import sys
 import tempfile
@@ -17,31 +15,57 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from evalcell_sandboxes.caching import alone, cache_dir, private_dir, replacing
-from evalcell_sandboxes.container.engine import address, connected
-from evalcell_sandboxes.container.failure import translated
+from evalcell_sandboxes.container.engine import Engine
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
 from evalcell_sandboxes.sandbox import Progress
+from evalcell_sandboxes.site import ENVIRONMENT
 
 if TYPE_CHECKING:
     from docker.models.images import Image
 
 DEFAULT = "python:3.12-slim"
-SETTING = "EVALCELL_BASE_IMAGE"
+SETTING = ENVIRONMENT["base"]
 _PACKED = "evalcell-base"
 _DIGEST = "evalcell.digest"
 _PROBE_BYTES = 256 * 1024**2
 _PROBE_SECONDS = 60
 _PROBE = """
-import json, os, platform, sys
+import ctypes, json, os, platform
 try: libc = os.confstr("CS_GNU_LIBC_VERSION")
 except (OSError, ValueError): libc = "musl 1.2"  # which does not say; every image of the last years has that or newer
-print(json.dumps({"python": platform.python_version(), "machine": platform.machine(), "libc": libc}))
+with open("/proc/self/status") as file: status = dict(line.rstrip().split(":\\t", 1) for line in file if ":\\t" in line)
+def tells():
+    seccomp, get_action_avail, notify = 317, 2, ctypes.c_uint32(0x7FC00000)
+    return not ctypes.CDLL(None).syscall(seccomp, get_action_avail, 0, ctypes.byref(notify))
+with open("/proc/self/mounts") as file: mounts = [line.split()[1] for line in file]
+def writable(place):
+    path = place.rstrip("/") + "/probe"
+    try: os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except OSError: return False
+    os.unlink(path)
+    return True
+def filtered():  # by our list: what engines put around containers by themselves allows this
+    try: os.close(os.memfd_create("probe"))
+    except PermissionError: return True
+    return False
+print(json.dumps({
+    "image": {"python": platform.python_version(), "machine": platform.machine(), "libc": libc},
+    "filtered": filtered(), "powerless": not int(status.get("CapEff", "1"), 16),
+    "writable": list(filter(writable, mounts)),
+    "tells": platform.machine() == "x86_64" and tells(), "kernel": platform.release(),
+}))
 """
+"""What is inside, and what the kernel does: whether it filters calls, and whether it can tell PID 1 of some."""
 _PYTHON = "python3"
+_SCRATCH = "/tmp"  # noqa: S108 - the container's own
 
 
 class Base(msgspec.Struct, frozen=True):
-    """An image with a CPython in it; `digest` names what is inside, wherever it came from."""
+    """An image with a CPython in it, on an engine; `digest` names what is inside, wherever it came from.
+
+    `keeps` says that the kernel there lets PID 1 keep rows in the same memory, `own_kernel` that the runtime gives
+    every container a kernel of its own, `ground` names what all this was found out on.
+    """
 
     name: str
     image: str
@@ -49,6 +73,9 @@ class Base(msgspec.Struct, frozen=True):
     python: str
     machine: str
     libc: str
+    ground: str
+    keeps: bool
+    own_kernel: bool
     packed: bool = False
 
     @property
@@ -57,81 +84,100 @@ class Base(msgspec.Struct, frozen=True):
         return _PYTHON
 
 
-def current() -> Base:
-    """The base that was found last.
+class _Probed(msgspec.Struct):
+    """What an image says of itself and of the kernel that it runs on."""
+
+    image: dict[str, str]
+    filtered: bool
+    writable: list[str]
+    powerless: bool
+    tells: bool
+    kernel: str
+
+
+def current(engine: Engine) -> Base:
+    """The base that was found last on that engine.
 
     Raises:
         SandboxUnavailable: None was.
     """
     try:
-        return msgspec.json.decode(_remembered().read_bytes(), type=Base)
+        return msgspec.json.decode(_remembered(engine).read_bytes(), type=Base)
     except (OSError, msgspec.DecodeError):
         raise SandboxUnavailable("container", "its base image was not prepared. Run the command again.") from None
 
 
-def find(progress: Progress) -> Base:
+def find(engine: Engine, progress: Progress) -> Base:
     """The base image: the one that is there, or pulled, or packed. Asks it what it is, if it is not known yet.
 
     Raises:
         SandboxUnavailable: There is none to be had.
     """
-    name = os.environ.get(SETTING) or DEFAULT
-    image = _local(name) or (_local(_packed_name()) if name == DEFAULT else None)
+    name = engine.base or DEFAULT
+    image = _local(engine, name) or (_local(engine, packed_name()) if name == DEFAULT else None)
     if image is None:
-        image = _fetched(name, progress)
+        image = _fetched(engine, name, progress)
     with contextlib.suppress(SandboxUnavailable):
-        known = current()
-        if known.image == image.id:
+        known = current(engine)
+        if known.image == image.id and known.ground == _ground(engine):
             return known
-    base = _probed(image, name)
-    with replacing(_remembered()) as file:
+    base = _probed(engine, image, name)
+    with replacing(_remembered(engine)) as file:
         file.write_bytes(msgspec.json.encode(base))
     return base
 
 
-def _remembered() -> Path:
-    """Where it is written down: for each engine, each setting, and each Python that would be packed."""
-    key = hashlib.sha256(f"{address()} {os.environ.get(SETTING) or _packed_name()}".encode()).hexdigest()[:16]
+def _ground(engine: Engine) -> str:
+    """Names what containers stand on that is no image: when it changes, what is known of them may be wrong."""
+    runtimes = engine.info.get("Runtimes") or {}
+    runtime = runtimes.get(engine.runtime or engine.info.get("DefaultRuntime"))
+    return f"{engine.version} {engine.kernel} {runtime}"
+
+
+def _remembered(engine: Engine) -> Path:
+    """Where it is written down: for each engine, runtime and setting, and each Python that would be packed."""
+    about = "\n".join((engine.address, engine.runtime, engine.base or packed_name()))
+    key = hashlib.sha256(about.encode()).hexdigest()[:16]
     return private_dir(cache_dir() / "container") / f"base-{key}.json"
 
 
-def _local(name: str) -> "Image | None":
+def _local(engine: Engine, name: str) -> "Image | None":
     from docker.errors import ImageNotFound
 
-    with translated(f"image {name!r} was looked for"):
+    with engine.translated(f"image {name!r} was looked for"):
         try:
-            return connected().images.get(name)
+            return engine.client.images.get(name)
         except ImageNotFound:
             return None
 
 
-def _fetched(name: str, progress: Progress) -> "Image":
+def _fetched(engine: Engine, name: str, progress: Progress) -> "Image":
     progress(f"Pulling the base image {name}")
-    why = _pull(name)
-    image = _local(name)
+    why = _pull(engine, name)
+    image = _local(engine, name)
     if image is not None:
         return image
     if name != DEFAULT:
         raise SandboxUnavailable(
             "container", f"the base image {name!r} is not on the engine and cannot be pulled: {why}. Check {SETTING}."
         )
-    if not _can_pack():
+    if not _can_pack(engine):
         raise SandboxUnavailable(
             "container",
             f"the base image {name!r} cannot be pulled: {why}. Load one into the engine, and name it in {SETTING}.",
         )
     progress(f"Packing this machine's own CPython {platform.python_version()} as the base: no registry can be reached")
-    return _pack(progress)
+    return _pack(engine, progress)
 
 
-def _pull(name: str) -> str:
+def _pull(engine: Engine, name: str) -> str:
     """Pulls an image, and says why not if it cannot be."""
     from docker.errors import APIError, DockerException
     from docker.utils import parse_repository_tag
 
     repository, tag = parse_repository_tag(name)
     try:
-        connected().api.pull(repository, tag=tag or "latest")
+        engine.api.pull(repository, tag=tag or "latest")
     except APIError as error:
         return str(error.explanation or error)[:300]
     except (DockerException, OSError) as error:
@@ -139,46 +185,45 @@ def _pull(name: str) -> str:
     return ""
 
 
-def _can_pack() -> bool:
+def _can_pack(engine: Engine) -> bool:
     """Whether what runs here runs there too."""
-    if sys.platform != "linux" or not address().startswith("unix://"):
-        return False
-    with translated("its architecture was asked for"):
-        found = connected().info().get("Architecture", "")
-    return bool(found == platform.machine())
+    return sys.platform == "linux" and engine.found.is_here and engine.machine == platform.machine()
 
 
-def _packed_name() -> str:
+def packed_name() -> str:
+    """What the image is called that holds this host's own Python."""
     from evalcell_sandboxes.container import packing
 
     return f"{_PACKED}:{packing.key()[:32]}"
 
 
-def _pack(progress: Progress) -> "Image":
+def _pack(engine: Engine, progress: Progress) -> "Image":
     from evalcell_sandboxes.container import packing
 
-    name = _packed_name()
+    name = packed_name()
     with alone(private_dir(cache_dir() / "container") / "packing.lock", progress, "another process that packs it"):
-        if (there := _local(name)) is not None:  # somebody else has just done it
+        if (there := _local(engine, name)) is not None:  # somebody else has just done it
             return there
         with tempfile.TemporaryDirectory(prefix="evalcell-base-") as scratch:
             archive = Path(scratch) / "base.tar"
             packed = packing.pack(archive, progress)
-            repository, _, tag = name.partition(":")
             progress("Importing the base image into the engine")
-            with translated("the base image was imported"):
-                connected().api.import_image_from_file(
-                    str(archive), repository=repository, tag=tag, changes=[f"LABEL {_DIGEST}={packed.digest}"]
+            with engine.translated("the base image was imported"):
+                engine.api.import_image_from_file(
+                    str(archive), repository=name, changes=[f"LABEL {_DIGEST}={packed.digest}"]
                 )
-    image = _local(name)
+    image = _local(engine, name)
     if image is None:
         raise SandboxFault("The engine has lost the base image that was just imported.")
     return image
 
 
-def _probed(image: "Image", name: str) -> Base:
-    """Asks the Python in an image what it is. Only our own words are run, and in a container as tight as any."""
-    from evalcell_sandboxes.container.box import create
+def _probed(engine: Engine, image: "Image", name: str) -> Base:
+    """Asks the Python in an image what it is, and what it stands on.
+
+    Only our own words are run, and in a container as tight as any.
+    """
+    from evalcell_sandboxes.container.box import create  # which knows of bases
 
     if volumes := (image.attrs.get("Config") or {}).get("Volumes"):
         raise SandboxUnavailable(
@@ -186,28 +231,55 @@ def _probed(image: "Image", name: str) -> Base:
             f"the base image {name!r} declares the volume {next(iter(volumes))!r}, which rows could write to without "
             f"limit and leave things in. Name an image without volumes in {SETTING}.",
         )
-    api = connected().api
-    with translated(f"the base image {name!r} was looked at"):
-        container = create(str(image.id), [_PYTHON, "-I", "-S", "-c", _PROBE], _PROBE_BYTES, logged=True)
+    api = engine.api
+    with engine.translated(f"the base image {name!r} was looked at"):
+        container = create(
+            engine, str(image.id), [_PYTHON, "-I", "-S", "-c", _PROBE], _PROBE_BYTES, logged=True, own_kernel=True
+        )
         try:
             api.start(container)
             code = api.wait(container, timeout=_PROBE_SECONDS)["StatusCode"]
-            said = api.logs(container).decode(errors="replace")
+            said = api.logs(container, stderr=True).decode(errors="replace")
         finally:
-            api.remove_container(container, force=True)
+            engine.discard(container)
     packed = (image.labels or {}).get(_DIGEST)
     try:
-        found = json.loads(said)
-        return Base(
-            name=f"this machine's own CPython {found['python']}" if packed else name,
-            image=str(image.id),
-            digest=packed or str(image.id),
-            packed=bool(packed),
-            **found,
-        )
-    except (ValueError, KeyError, TypeError):
+        found = msgspec.json.decode(said, type=_Probed)
+    except msgspec.DecodeError:
         raise SandboxUnavailable(
             "container",
             f"the base image {name!r} has no usable {_PYTHON}: exit code {code}, {said[:300]!r}. "
             f"Name an image with Python in it in {SETTING}.",
         ) from None
+    _require_wall(engine, found)
+    return Base(
+        name=f"this machine's own CPython {found.image['python']}" if packed else name,
+        image=str(image.id),
+        digest=packed or str(image.id),
+        packed=bool(packed),
+        ground=_ground(engine),
+        keeps=found.tells,
+        own_kernel=found.kernel != engine.kernel,
+        **found.image,
+    )
+
+
+def _require_wall(engine: Engine, found: _Probed) -> None:
+    """An engine takes settings that its runtime then does nothing about, so it is asked from inside."""
+    runtime = f" with the runtime {engine.runtime!r}" if engine.runtime else ""
+    if not found.filtered:
+        raise SandboxUnavailable(
+            "container",
+            f"the engine at {engine.address}{runtime} does not hold containers to our list of allowed system calls, "
+            "and the wall would have holes without. For gVisor, add --oci-seccomp to its runtimeArgs.",
+        )
+    if found.writable != [_SCRATCH]:
+        raise SandboxUnavailable(
+            "container",
+            f"on the engine at {engine.address}{runtime} rows could leave things in {', '.join(found.writable)}, where "
+            f"only {_SCRATCH} is looked after. Use another.",
+        )
+    if not found.powerless:
+        raise SandboxUnavailable(
+            "container", f"the engine at {engine.address}{runtime} leaves containers with capabilities. Use another."
+        )

@@ -1,6 +1,7 @@
 """One locked-down container with our supervisor in it, and the conversation with that."""
 
 import contextlib
+import hashlib
 import json
 import secrets
 import select
@@ -12,14 +13,18 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from evalcell_sandboxes.container.engine import OWNER, connected, owner, patiently
-from evalcell_sandboxes.container.failure import EngineGone, translated
+from evalcell_sandboxes.caching import cache_dir, private_dir, replacing
+from evalcell_sandboxes.container.engine import OWNER, Engine, owner
+from evalcell_sandboxes.container.failure import EngineGone
 from evalcell_sandboxes.container.guest import wire
 from evalcell_sandboxes.container.seccomp import KEEPING, profile
-from evalcell_sandboxes.errors import SandboxError, SandboxFault
+from evalcell_sandboxes.errors import SandboxError, SandboxFault, SandboxUnavailable
+from evalcell_sandboxes.program import Network
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from evalcell_sandboxes.container.bases import Base
 
 MIB = 1024**2
 _FIRST_USER, _USERS = 20_000, 40_000
@@ -27,9 +32,15 @@ SCRATCH_BYTES = 64 * MIB
 _OWN_BYTES = 64 * MIB
 """What the supervisor and its buffers may take up beside the program."""
 _MOST_PROCESSES = 128
-_ULIMITS = {"core": 0, "msgqueue": 0, "nofile": 8192}
-"""Of descriptors, user code has fewer: those on their way through sockets are counted for PID 1 too."""
+_MOST_WITH_KERNEL = 512
+"""Of processes, where a container has a kernel of its own: what that is made of is counted too."""
+_ULIMITS = {"core": 0, "msgqueue": 0, "nofile": 8192, "nproc": 4096}
+"""Of descriptors, user code has fewer: those on their way through sockets are counted for PID 1 too. Podman asks for
+more of both files and processes than it may have itself, unless it is told."""
+_BRIDGE = "bridge"
+SCRATCH = "/tmp"  # noqa: S108 - the container's own
 _SCRATCH_FILES = 10_000
+_PAGE_BYTES = 4096
 _CORES = 1.0
 _CHUNK_BYTES = 256 * 1024
 _GRACE_SECONDS = 20.0
@@ -99,8 +110,11 @@ def _source(name: str, places: "Iterable[Path]") -> str:
 class Box:
     """A running container, until it is closed. It ends by itself when this process is gone."""
 
-    def __init__(self, image: str, python: str, settings: dict[str, Any]) -> None:
-        keeps = settings["fresh_rows"] and _machine() in KEEPING
+    def __init__(
+        self, engine: Engine, base: "Base", image: str, settings: dict[str, Any], network: Network = Network.NONE
+    ) -> None:
+        self._engine = engine
+        keeps = settings["fresh_rows"] and base.keeps and base.machine in KEEPING
         bundle = {"modules": dict(modules()), "settings": {**settings, "keeps": keeps}}
         self._bundle = json.dumps(bundle).encode()
         self._chunk = memoryview(bytearray(_CHUNK_BYTES))
@@ -109,13 +123,22 @@ class Box:
         self._said = ""
         self._began = int(time.time())
         memory = settings["limits"]["memory_bytes"] + SCRATCH_BYTES + _OWN_BYTES
-        with translated("a container was started"):
-            self._id = create(image, [python, "-s", "-S", "-B", "-c", _BOOTSTRAP], memory, stdin=True, keeps=keeps)
+        with self._engine.translated("a container was started"):
+            self._name = create(
+                engine,
+                image,
+                [base.command, "-s", "-S", "-B", "-c", _BOOTSTRAP],
+                memory,
+                stdin=True,
+                keeps=keeps,
+                own_kernel=base.own_kernel,
+                network=network,
+            )
             try:
                 params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
-                self._attached = connected().api.attach_socket(self._id, params=params)
+                self._attached = self._engine.api.attach_socket(self._name, params=params)
                 self._socket: socket.socket = getattr(self._attached, "_sock", self._attached)
-                connected().api.start(self._id)
+                self._engine.api.start(self._name)
                 self._write(wire.frame(self._bundle))
             except BaseException:
                 self._remove()
@@ -129,8 +152,9 @@ class Box:
 
     def _remove(self) -> None:
         for remove in (
-            lambda: connected().api.remove_container(self._id, force=True, v=True),
-            lambda: connected().api.wait(self._id, timeout=_REMOVE_SECONDS, condition="removed"),
+            lambda: self._engine.api.remove_container(self._name, force=True, v=True),
+            lambda: self._engine.api.wait(self._name, timeout=_REMOVE_SECONDS, condition="removed"),
+            lambda: self._engine.discard(self._name),
         ):
             with contextlib.suppress(Exception):  # it may be gone already, or just going, and the engine too
                 remove()
@@ -183,7 +207,7 @@ class Box:
         """What the end of the container means. Out of memory is the program's doing, whichever process it has hit."""
         events: dict[str, str] = {}
         try:
-            events = patiently(self._last_events)
+            events = self._engine.patiently(self._last_events)
         except EngineGone as gone:
             return gone
         except SandboxError:  # what has happened is not known, and the end is what counts
@@ -197,10 +221,10 @@ class Box:
     def _last_events(self) -> dict[str, str]:
         """What the engine says has happened to the container, with its exit code; the container itself is gone."""
         found = {}
-        with translated("a container had ended"):
+        with self._engine.translated("a container had ended"):
             now = int(time.time())
-            filters = {"container": self._id, "event": ["oom", "die"]}
-            events = connected().api.events(since=self._began, until=now + 2, filters=filters, decode=True)
+            filters = {"container": self._name, "event": ["oom", "die"]}
+            events = self._engine.api.events(since=self._began, until=now + 2, filters=filters, decode=True)
             for event in events:
                 found[event["Action"]] = event["Actor"]["Attributes"].get("exitCode", "")
                 if event["Action"] == "die":
@@ -246,6 +270,7 @@ class Box:
 
 
 def create(
+    engine: Engine,
     image: str,
     command: list[str],
     memory_bytes: int,
@@ -254,58 +279,103 @@ def create(
     logged: bool = False,
     builds: bool = False,
     keeps: bool = False,
+    own_kernel: bool = False,
+    network: Network = Network.NONE,
     user: str | None = None,
 ) -> str:
-    """Creates a container in which nothing can be reached and little be used up, and gives its id.
+    """Creates a container in which nothing can be reached and little be used up, and gives its name.
 
     With `stdin` it is gone when whoever is attached to it is. What is `logged` can be read afterwards. One that
     `builds` can be written to, and works on several files at a time. In one that `keeps` rows in the same memory, PID 1
-    may look into other processes; it lets no other do so.
+    may look into other processes; it lets no other do so. One with its `own_kernel` has that counted for it.
+
+    Raises:
+        SandboxUnavailable: The network that it is to have is not there.
     """
     from docker.types import LogConfig, Ulimit
 
-    api = connected().api
+    api = engine.api
+    name = f"evalcell-{secrets.token_hex(16)}"
+    isolated = network is Network.NONE
+    if not isolated:
+        _require_bridge(engine)
     held = api.create_host_config(
         auto_remove=stdin,
-        network_mode="none",
+        network_mode="none" if isolated else _BRIDGE,
         ipc_mode="private" if builds else "none",
         read_only=not builds,
         cap_drop=["ALL"],
-        security_opt=["no-new-privileges", f"seccomp={profile(_machine(), keeps=keeps)}"],
-        pids_limit=_MOST_PROCESSES,
+        security_opt=["no-new-privileges", f"seccomp={_filter(engine, keeps=keeps)}"],
+        pids_limit=_MOST_WITH_KERNEL if own_kernel else _MOST_PROCESSES,
+        runtime=engine.runtime or None,
         mem_limit=memory_bytes,
         memswap_limit=memory_bytes,
         nano_cpus=None if builds else int(_CORES * 1e9),
-        tmpfs={"/tmp": f"rw,noexec,nosuid,nodev,size={SCRATCH_BYTES},nr_inodes={_SCRATCH_FILES},mode=1777,noatime"},  # noqa: S108
+        **_places(engine, name),
         log_config=LogConfig(type="json-file" if logged else "none"),
         ulimits=[Ulimit(name=name, soft=most, hard=most) for name, most in _ULIMITS.items()],
         sysctls={"net.ipv4.tcp_max_tw_buckets": "0"},  # else a port stays taken when the row is gone that used it
     )
-    created = api.create_container(
-        image,
-        command=command,
-        entrypoint=[],
-        user=user or _nobody(),
-        hostname="sandbox",
-        working_dir="/tmp",  # noqa: S108 - the container's own
-        environment={"PYTHONHASHSEED": "0", "PYTHONPATH": "", "LANG": "C.UTF-8"},
-        labels={OWNER: owner()},
-        healthcheck={"test": ["NONE"]},  # what an image has of its own would run beside the rows
-        network_disabled=True,
-        stdin_open=stdin,
-        host_config=held,
-        stop_signal="SIGKILL",
-    )
-    return str(created["Id"])
+    try:
+        api.create_container(
+            image,
+            command=command,
+            entrypoint=[],
+            user=user or _nobody(),
+            hostname="sandbox",
+            working_dir=SCRATCH,
+            name=name,
+            environment={"PYTHONHASHSEED": "0", "PYTHONPATH": "", "LANG": "C.UTF-8"},
+            labels={OWNER: owner()},
+            healthcheck={"test": ["NONE"]},  # what an image has of its own would run beside the rows
+            network_disabled=isolated,
+            stdin_open=stdin,
+            host_config=held,
+            stop_signal="SIGKILL",
+        )
+    except BaseException:
+        engine.discard(name)
+        raise
+    return name
+
+
+def _places(engine: Engine, name: str) -> dict[str, Any]:
+    """The one place that can be written to, and nothing else.
+
+    Podman knows neither a number of files nor `noatime`, by which a row could tell that another has read a file, for
+    such a place: only for a volume, which it needs a name for. And it makes two more of them unless told.
+    """
+    if not engine.is_podman:
+        size = f"size={SCRATCH_BYTES},nr_inodes={_SCRATCH_FILES}"
+        return {"tmpfs": {SCRATCH: f"rw,noexec,nosuid,nodev,{size},mode=1777,noatime"}}
+    options = f"nr_blocks={SCRATCH_BYTES // _PAGE_BYTES},nr_inodes={_SCRATCH_FILES},mode=1777,noatime"
+    engine.api.create_volume(name, "local", {"type": "tmpfs", "device": "tmpfs", "o": options}, labels={OWNER: owner()})
+    shut = "ro,noexec,nosuid,nodev,size=4k"
+    return {"binds": [f"{name}:{SCRATCH}:noexec,nosuid,nodev"], "tmpfs": {"/run": shut, "/var/tmp": shut}}  # noqa: S108
+
+
+def _filter(engine: Engine, *, keeps: bool) -> str:
+    """The list of allowed calls, as the engine wants it: Podman has to find it in a file."""
+    allowed = profile(engine.machine, keeps=keeps)
+    if not engine.is_podman:
+        return allowed
+    digest = hashlib.sha256(allowed.encode()).hexdigest()[:16]
+    path = private_dir(cache_dir() / "container").absolute() / f"seccomp-{digest}.json"
+    with replacing(path) as file:
+        file.write_text(allowed, encoding="ascii")
+    return str(path)
+
+
+def _require_bridge(engine: Engine) -> None:
+    if not engine.api.networks(names=[_BRIDGE]):
+        raise SandboxUnavailable(
+            "container",
+            f"the engine at {engine.address} has no network {_BRIDGE!r}, so code on it can reach nothing. "
+            "Start it with one, or run without a network.",
+        )
 
 
 def _nobody() -> str:
     """A user of the container's own: what the kernel counts for each user, one container must not use up for others."""
     user = _FIRST_USER + secrets.randbelow(_USERS)
     return f"{user}:{user}"
-
-
-@cache
-def _machine() -> str:
-    """What the engine runs on, which need not be this machine."""
-    return str(connected().info()["Architecture"])

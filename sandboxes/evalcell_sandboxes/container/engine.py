@@ -4,18 +4,22 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from functools import cache
+from contextlib import AbstractContextManager
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from evalcell_sandboxes.container.addresses import Address, find
 from evalcell_sandboxes.container.failure import EngineGone, translated
+from evalcell_sandboxes.site import Site
 
 if TYPE_CHECKING:
-    from docker import DockerClient
+    from docker import APIClient, DockerClient
 
 OWNER = "evalcell.owner"
 """The label of every container of ours: which process it belongs to."""
-_DEFAULT_ADDRESS = "unix:///var/run/docker.sock"
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+"""Engines differ in what they call machines."""
 _API_SECONDS = 120
 _ABANDONED_SECONDS = 3600.0
 _RESTART_SECONDS = 5.0
@@ -23,34 +27,143 @@ _CREATING_SECONDS = 1.0
 _T = TypeVar("_T")
 
 
-def address() -> str:
-    """Where the engine is."""
-    return os.environ.get("DOCKER_HOST") or _DEFAULT_ADDRESS
+class Engine:
+    """An engine that containers are made on, as a site names it. It is connected to when that is first needed."""
+
+    def __init__(self, site: Site) -> None:
+        self.base = site.base
+        self.runtime = site.runtime
+        self._site = site
+
+    @cached_property
+    def found(self) -> Address:
+        """Where it is, and who says so.
+
+        Raises:
+            SandboxUnavailable: That cannot be told.
+        """
+        return find(self._site)
+
+    @property
+    def address(self) -> str:
+        return self.found.url
+
+    @property
+    def client(self) -> "DockerClient":
+        """The client of the engine. Whether anybody answers is seen when it is used.
+
+        Raises:
+            SandboxUnavailable: The settings make no sense, or nobody answers.
+        """
+        with self.translated("its version was asked for"):
+            return _client(self.found)
+
+    @property
+    def api(self) -> "APIClient":
+        """The same, for what has no object of its own."""
+        return self.client.api
+
+    @cached_property
+    def info(self) -> dict[str, Any]:
+        """What it says of itself."""
+        with self.translated("it was asked what it is"):
+            return dict(self.api.info())
+
+    @cached_property
+    def is_podman(self) -> bool:
+        """Whether it is Podman, which speaks as Docker does."""
+        with self.translated("its version was asked for"):
+            components = self.api.version().get("Components") or ()
+        return any(component.get("Name") == "Podman Engine" for component in components)
+
+    @property
+    def version(self) -> str:
+        return str(self.info.get("ServerVersion", "")).partition("+")[0]
+
+    @property
+    def kernel(self) -> str:
+        """The kernel that it runs on. A runtime may give containers another."""
+        return str(self.info.get("KernelVersion", ""))
+
+    @property
+    def machine(self) -> str:
+        """What it runs on, which need not be this machine, named as `uname -m` does."""
+        told = str(self.info.get("Architecture", ""))
+        return _MACHINES.get(told, told)
+
+    def translated(self, doing: str) -> AbstractContextManager[None]:
+        """Raises what goes wrong meanwhile as what it means to us. `doing` completes "while ..."."""
+        return translated(self.address, doing)
+
+    def patiently(self, make: Callable[[], _T]) -> _T:
+        """What is made on the engine, also if that is just being restarted: then it is tried for some seconds."""
+        until = time.monotonic() + _RESTART_SECONDS
+        while True:
+            try:
+                return make()
+            except EngineGone:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_RESTART_SECONDS / 10)
+
+    def discard(self, container: str) -> None:
+        """Removes a container, and what it had to itself; whatever of it is still there."""
+        with contextlib.suppress(Exception):  # it is gone already, or the next run will see to it
+            self.api.remove_container(container, force=True, v=True)
+        with contextlib.suppress(Exception):
+            if self.is_podman:
+                self.api.remove_volume(container, force=True)
+
+    def sweep(self) -> int:
+        """Removes the containers of processes that are gone, and says how many there were."""
+        swept = 0
+        with self.translated("leftovers of former runs were looked for"):
+            found = self.api.containers(all=True, filters={"label": OWNER})
+        for container in found:
+            if _is_left(container):
+                with contextlib.suppress(Exception):  # somebody else may just do the same
+                    self.api.remove_container(container["Id"], force=True, v=True)
+                    swept += 1
+        if self.is_podman:
+            self._sweep_volumes()
+        return swept
+
+    def _sweep_volumes(self) -> None:
+        with self.translated("leftovers of former runs were looked for"):
+            found = self.api.volumes(filters={"label": OWNER})["Volumes"] or ()
+        for volume in found:
+            if _is_gone(volume["Labels"].get(OWNER, "")):
+                with contextlib.suppress(Exception):
+                    self.api.remove_volume(volume["Name"])
+
+    def sweep_out(self, expected: int) -> None:
+        """Removes what processes have left that were just killed. So many of them may have been creating a container:
+        the engine does not stop doing that when nobody waits for it any more, so it is looked for a little longer.
+        """
+        until = time.monotonic() + _CREATING_SECONDS
+        swept = self.sweep()
+        while swept < expected and time.monotonic() < until:
+            time.sleep(_CREATING_SECONDS / 10)
+            swept += self.sweep()
 
 
 @cache
-def connected() -> "DockerClient":
-    """The client of the engine. Made once a process; whether anybody answers is seen when it is used.
-
-    Raises:
-        SandboxUnavailable: The settings make no sense, or nobody answers.
-    """
+def _client(address: Address) -> "DockerClient":
+    """One for each engine and process: it keeps its connections."""
     import docker
+    from docker.tls import TLSConfig
 
-    with translated("its version was asked for"):
-        return docker.from_env(timeout=_API_SECONDS)
-
-
-def patiently(make: Callable[[], _T]) -> _T:
-    """What is made on the engine, also if that is just being restarted: then it is tried for some seconds."""
-    until = time.monotonic() + _RESTART_SECONDS
-    while True:
-        try:
-            return make()
-        except EngineGone:
-            if time.monotonic() > until:
-                raise
-            time.sleep(_RESTART_SECONDS / 10)
+    tls: TLSConfig | bool = False
+    if address.tls:
+        directory = Path(address.certificates)
+        held = [str(path) for path in (directory / "cert.pem", directory / "key.pem") if path.is_file()]
+        authority = directory / "ca.pem"
+        tls = TLSConfig(
+            client_cert=(held[0], held[1]) if address.certificates and len(held) == 2 else None,  # noqa: PLR2004
+            ca_cert=str(authority) if address.certificates and authority.is_file() else None,
+            verify=address.verified,
+        )
+    return docker.DockerClient(base_url=address.url, tls=tls, timeout=_API_SECONDS)
 
 
 def owner() -> str:
@@ -94,36 +207,23 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def sweep() -> int:
-    """Removes the containers of processes that are gone, and says how many there were."""
-    swept = 0
-    with translated("leftovers of former runs were looked for"):
-        found = connected().api.containers(all=True, filters={"label": OWNER})
-    for container in found:
-        if _is_left(container):
-            with contextlib.suppress(Exception):  # somebody else may just do the same
-                connected().api.remove_container(container["Id"], force=True, v=True)
-                swept += 1
-    return swept
-
-
-def sweep_out(expected: int) -> None:
-    """Removes what processes have left that were just killed. So many of them may have been creating a container: the
-    engine does not stop doing that when nobody waits for it any more, so it is looked for a little longer.
-    """
-    until = time.monotonic() + _CREATING_SECONDS
-    swept = sweep()
-    while swept < expected and time.monotonic() < until:
-        time.sleep(_CREATING_SECONDS / 10)
-        swept += sweep()
-
-
 def _is_left(container: dict[str, Any]) -> bool:
-    machine, _, process = container["Labels"][OWNER].partition(" ")
-    if not machine:  # somebody else's, who has started one of our images
-        return False
-    pid, _, started = process.partition(" ")
-    if machine == _machine() and pid.isdigit():
-        return _started(int(pid)) != started if started else not _lives(int(pid))
+    owner = container["Labels"][OWNER]
+    if not owner or _is_known(owner):  # somebody else's, who has started one of our images; or a process of ours
+        return _is_gone(owner)
     abandoned = time.time() - float(container["Created"]) > _ABANDONED_SECONDS
     return abandoned and str(container["State"]) != "running"
+
+
+def _is_known(owner: str) -> bool:
+    """Whether its process is one that we could see."""
+    machine, _, process = owner.partition(" ")
+    return machine == _machine() and process.partition(" ")[0].isdigit()
+
+
+def _is_gone(owner: str) -> bool:
+    """Whether its process was one that we could see, and is no more."""
+    if not _is_known(owner):
+        return False
+    pid, _, started = owner.partition(" ")[2].partition(" ")
+    return _started(int(pid)) != started if started else not _lives(int(pid))

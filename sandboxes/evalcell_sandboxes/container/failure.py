@@ -6,22 +6,21 @@ from contextlib import contextmanager
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
 
 _FULL = "no space left on device"
+_NO_FILTER = "opening seccomp profile failed"
 
 
 class EngineGone(SandboxUnavailable):
     """The engine does not answer. It may only be restarting."""
 
-    def __init__(self, doing: str) -> None:
-        from evalcell_sandboxes.container.engine import address
-
+    def __init__(self, address: str, doing: str) -> None:
         super().__init__(
-            "container", f"the engine at {address()} does not answer, while {doing}. Start it, and run this again."
+            "container", f"the engine at {address} does not answer, while {doing}. Start it, and run this again."
         )
 
 
 @contextmanager
-def translated(doing: str) -> Iterator[None]:
-    """Raises what goes wrong with the engine meanwhile as what it means to us. `doing` completes "while ...".
+def translated(address: str, doing: str) -> Iterator[None]:
+    """Raises what goes wrong with an engine meanwhile as what it means to us. `doing` completes "while ...".
 
     Raises:
         SandboxUnavailable: The engine is not there, its disk is full, or an image is gone: trying again is no use.
@@ -29,7 +28,7 @@ def translated(doing: str) -> Iterator[None]:
     """
     from docker.errors import APIError, DockerException, ImageNotFound
     from requests.exceptions import ConnectionError as Disconnected
-    from requests.exceptions import RequestException
+    from requests.exceptions import RequestException, SSLError
 
     try:
         yield
@@ -39,12 +38,24 @@ def translated(doing: str) -> Iterator[None]:
         ) from error
     except APIError as error:
         raise _of_engine(error.explanation or str(error), doing) from error
+    except SSLError as error:
+        raise _not_trusted(address, error) from error
     except (Disconnected, ConnectionError) as error:
-        raise EngineGone(doing) from error
+        raise EngineGone(address, doing) from error
     except (DockerException, RequestException, OSError) as error:
+        if isinstance(error.__cause__, SSLError):
+            raise _not_trusted(address, error.__cause__) from error
         if isinstance(error.__cause__, Disconnected | ConnectionError):  # of a client that was never connected
-            raise EngineGone(doing) from error
+            raise EngineGone(address, doing) from error
         raise SandboxFault(f"The container engine failed while {doing}: {error}"[:1000]) from error
+
+
+def _not_trusted(address: str, error: Exception) -> SandboxUnavailable:
+    return SandboxUnavailable(
+        "container",
+        f"the engine at {address} and we do not trust each other: {error}"[:500]
+        + ". Check its certificates, and those in DOCKER_CERT_PATH or in the docker context.",
+    )
 
 
 def _of_engine(explanation: str, doing: str) -> SandboxFault | SandboxUnavailable:
@@ -52,5 +63,11 @@ def _of_engine(explanation: str, doing: str) -> SandboxFault | SandboxUnavailabl
         return SandboxUnavailable(
             "container",
             f"the engine's disk is full, while {doing}. Make room, for example with: evalcell layers prune",
+        )
+    if _NO_FILTER in explanation.lower():
+        return SandboxUnavailable(
+            "container",
+            "Podman reads the list of allowed system calls from a file in evalcell's cache, and cannot: it runs on "
+            "another machine, or as another user. Run evalcell beside it, or use Docker there.",
         )
     return SandboxFault(f"The container engine failed while {doing}: {explanation}"[:1000])

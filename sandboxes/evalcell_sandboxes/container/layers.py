@@ -21,8 +21,7 @@ from filelock import FileLock, Timeout
 from evalcell_sandboxes.caching import alone, cache_dir, private_dir, replacing
 from evalcell_sandboxes.container import box, installing, locking
 from evalcell_sandboxes.container.bases import Base
-from evalcell_sandboxes.container.engine import OWNER, connected
-from evalcell_sandboxes.container.failure import translated
+from evalcell_sandboxes.container.engine import OWNER, Engine
 from evalcell_sandboxes.container.trees import discard
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
 from evalcell_sandboxes.sandbox import Progress
@@ -70,7 +69,7 @@ def image_of(base: Base, lock: str) -> str:
     return f"{REPOSITORY}:{key_of(base, lock)}" if lock else base.image
 
 
-def ensure(base: Base, lock: str, evaluator: str, progress: Progress) -> None:
+def ensure(engine: Engine, base: Base, lock: str, evaluator: str, progress: Progress) -> None:
     """Builds the layer if it is not there, and notes that the evaluator uses it. Two at once build once.
 
     Raises:
@@ -80,36 +79,36 @@ def ensure(base: Base, lock: str, evaluator: str, progress: Progress) -> None:
     if not lock:
         return
     key = key_of(base, lock)
-    if not _exists(key):
+    if not _exists(engine, key):
         with alone(_lock(key), progress, "another process that builds the same layer"):
-            if not _exists(key):  # or else somebody has built it while we waited
-                _build(key, base, lock, progress)
+            if not _exists(engine, key):  # or else somebody has built it while we waited
+                _build(engine, key, base, lock, progress)
     _note_use(key, evaluator)
 
 
-def _exists(key: str) -> bool:
+def _exists(engine: Engine, key: str) -> bool:
     from docker.errors import ImageNotFound
 
-    with translated("a layer was looked for"):
+    with engine.translated("a layer was looked for"):
         try:
-            connected().images.get(f"{REPOSITORY}:{key}")
+            engine.client.images.get(f"{REPOSITORY}:{key}")
         except ImageNotFound:
             return False
     return True
 
 
-def _build(key: str, base: Base, lock: str, progress: Progress) -> None:
+def _build(engine: Engine, key: str, base: Base, lock: str, progress: Progress) -> None:
     with _workplace(key) as scratch:
         target = scratch / "packages"
         platform = installing.platform_of(base.machine, base.libc)
         size = installing.install(lock, target, python=base.python, platform=platform, progress=progress)
-        with _builder(base) as container:
+        with _builder(engine, base) as container:
             progress(f"Copying {size / 1e6:,.0f} MB of packages into the layer")
-            _copy(target, container)
+            _copy(engine, target, container)
             progress("Compiling the packages")
-            _compile(container)
+            _compile(engine, container)
             progress("Keeping the layer")
-            _commit(container, key, base, lock)
+            _commit(engine, container, key, base, lock)
 
 
 @contextmanager
@@ -133,20 +132,25 @@ def _lock(key: str) -> Path:
 
 
 @contextmanager
-def _builder(base: Base) -> Iterator[str]:
+def _builder(engine: Engine, base: Base) -> Iterator[str]:
     """A container of the base in which packages are compiled: without network, and with nothing of ours in it."""
-    with translated("a layer was begun"):
+    with engine.translated("a layer was begun"):
         container = box.create(
-            base.image, [base.command, "-s", "-S", *_COMPILE], _COMPILE_BYTES, user=_ROOT, builds=True
+            engine,
+            base.image,
+            [base.command, "-s", "-S", *_COMPILE],
+            _COMPILE_BYTES,
+            user=_ROOT,
+            builds=True,
+            own_kernel=base.own_kernel,
         )
     try:
         yield container
     finally:
-        with contextlib.suppress(Exception):  # what went wrong before is what counts
-            connected().api.remove_container(container, force=True, v=True)
+        engine.discard(container)
 
 
-def _copy(target: Path, container: str) -> None:
+def _copy(engine: Engine, target: Path, container: str) -> None:
     """Streams the packages into the container: they are never whole in memory."""
     reading, writing = os.pipe()
     failed: list[BaseException] = []
@@ -160,8 +164,8 @@ def _copy(target: Path, container: str) -> None:
 
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
-    with open(reading, "rb") as data, translated("packages were copied into a layer"):  # noqa: PTH123
-        connected().api.put_archive(container, "/", iter(lambda: data.read(1 << 20), b""))
+    with open(reading, "rb") as data, engine.translated("packages were copied into a layer"):  # noqa: PTH123
+        engine.api.put_archive(container, "/", iter(lambda: data.read(1 << 20), b""))
     writer.join()
     if failed and not isinstance(failed[0], BrokenPipeError):
         raise failed[0]
@@ -176,12 +180,12 @@ def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
     return member
 
 
-def _compile(container: str) -> None:
+def _compile(engine: Engine, container: str) -> None:
     """Compiles what compiles: some packages carry files for other Pythons, which nobody imports in this one."""
     from requests.exceptions import RequestException
 
-    api = connected().api
-    with translated("packages were compiled"):
+    api = engine.api
+    with engine.translated("packages were compiled"):
         api.start(container)
         try:
             code = api.wait(container, timeout=_COMPILE_SECONDS)["StatusCode"]
@@ -191,7 +195,7 @@ def _compile(container: str) -> None:
         raise SandboxFault(f"The packages could not be compiled: exit code {code}.")
 
 
-def _commit(container: str, key: str, base: Base, lock: str) -> None:
+def _commit(engine: Engine, container: str, key: str, base: Base, lock: str) -> None:
     labels = {
         OWNER: "",  # which it would have from its container
         _LABEL: key,
@@ -202,16 +206,16 @@ def _commit(container: str, key: str, base: Base, lock: str) -> None:
         "evalcell.packages": " ".join(locking.packages(lock, base.python)),
         "evalcell.built": str(int(time.time())),
     }
-    with translated("a layer was kept"):
-        connected().api.commit(container, repository=REPOSITORY, tag=key, pause=False, conf={"Labels": labels})
+    with engine.translated("a layer was kept"):
+        engine.api.commit(container, repository=REPOSITORY, tag=key, pause=False, conf={"Labels": labels})
 
 
 # -- what there is --------------------------------------------------------------------------------------------------
-def found() -> list[Layer]:
+def found(engine: Engine) -> list[Layer]:
     """Every layer on the engine, the one used last first."""
-    with translated("layers were listed"):
-        images = connected().api.images(filters={"label": _LABEL})
-        sizes = {image["Id"]: image["Size"] for image in connected().api.images()}
+    with engine.translated("layers were listed"):
+        images = engine.api.images(filters={"label": _LABEL})
+        sizes = {image["Id"]: image["Size"] for image in engine.api.images()}
     layers = [_layer(image["Labels"], image["Size"], sizes, image["Created"]) for image in images]
     return sorted(layers, key=lambda layer: layer.used or layer.built, reverse=True)
 
@@ -231,7 +235,7 @@ def _layer(labels: dict[str, str], size: int, sizes: dict[str, int], created: fl
     )
 
 
-def remove(layer: Layer) -> None:
+def remove(engine: Engine, layer: Layer) -> None:
     """Removes a layer.
 
     Raises:
@@ -239,9 +243,9 @@ def remove(layer: Layer) -> None:
     """
     from docker.errors import APIError
 
-    with translated("a layer was removed"):
+    with engine.translated("a layer was removed"):
         try:
-            connected().api.remove_image(f"{REPOSITORY}:{layer.key}")
+            engine.api.remove_image(f"{REPOSITORY}:{layer.key}")
         except APIError as error:
             if error.status_code != 409:  # noqa: PLR2004 - a conflict
                 raise
@@ -251,10 +255,10 @@ def remove(layer: Layer) -> None:
     (_notes() / f"{layer.key}.json").unlink(missing_ok=True)
 
 
-def unused(days: float) -> list[Layer]:
+def unused(engine: Engine, days: float) -> list[Layer]:
     """The layers that nobody has used for so many days."""
     limit = time.time() - days * _DAY_SECONDS
-    return [layer for layer in found() if (layer.used or layer.built) <= limit]
+    return [layer for layer in found(engine) if (layer.used or layer.built) <= limit]
 
 
 def _notes() -> Path:

@@ -9,12 +9,15 @@ from typing import ClassVar
 
 from evalcell_sandboxes.caching import cache_dir, private_dir, replacing
 from evalcell_sandboxes.container import bases, layers, prereqs
+from evalcell_sandboxes.container.addresses import settled
+from evalcell_sandboxes.container.engine import Engine
 from evalcell_sandboxes.description import Description, SyntaxProblem
 from evalcell_sandboxes.errors import SandboxError, SandboxUnavailable
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Invalid
 from evalcell_sandboxes.program import Confinement, Language, Limits, Program
 from evalcell_sandboxes.reports import described, unparsable
 from evalcell_sandboxes.sandbox import Progress, Sandbox, Session
+from evalcell_sandboxes.site import Site
 from evalcell_sandboxes.versions import Version
 
 _OLDEST_PYTHON = "3.11"
@@ -27,18 +30,26 @@ class ContainerSandbox(Sandbox):
     languages: ClassVar[frozenset[Language]] = frozenset({Language.PYTHON})
     slow_to_open: ClassVar[bool] = True
 
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self._engine = Engine(site)
+
+    @property
+    def site(self) -> Site:
+        return settled(self._site)
+
     @property
     def python(self) -> str | None:
-        return bases.current().python
+        return bases.current(self._engine).python
 
     def unavailable_reason(self) -> str | None:
-        return prereqs.unavailable_reason()
+        return prereqs.unavailable_reason(self._engine)
 
     def versions(self) -> tuple[Version, ...]:
-        return (prereqs.engine(),)
+        return (prereqs.version_of(self._engine),)
 
     def remark(self) -> str | None:
-        base = bases.current()
+        base = bases.current(self._engine)
         if not base.packed:
             return f"on {base.name}"
         return f"on {base.name}, because {bases.DEFAULT} is not on the engine and no registry can be reached"
@@ -47,14 +58,14 @@ class ContainerSandbox(Sandbox):
         from evalcell_sandboxes.container.box import modules
 
         digest = hashlib.sha256("\0".join(modules().values()).encode()).hexdigest()[:32]
-        return f"container {digest} {bases.current().digest}"
+        return f"container {digest} {bases.current(self._engine).digest}"
 
     def lock(self, requirements: Sequence[str], progress: Progress, *, anew: bool = False) -> str:
         from evalcell_sandboxes.container import locking
 
         python = _OLDEST_PYTHON
         with contextlib.suppress(SandboxUnavailable):  # then there is no base yet, nor need for one
-            python = min(python, bases.current().python, key=lambda text: tuple(map(int, text.split(".")[:2])))
+            python = min(python, str(self.python), key=lambda text: tuple(map(int, text.split(".")[:2])))
         key = hashlib.sha256("\n".join((python, *requirements)).encode()).hexdigest()[:32]
         kept = private_dir(private_dir(cache_dir() / "container") / "locks") / f"{key}.txt"
         if kept.exists() and not anew:
@@ -65,18 +76,14 @@ class ContainerSandbox(Sandbox):
         return made
 
     def prepare(self, program: Program | None, progress: Progress) -> None:
-        from evalcell_sandboxes.container import engine
-
-        engine.sweep()
-        base = bases.find(progress)
+        self._engine.sweep()
+        base = bases.find(self._engine, progress)
         if program is not None:
-            layers.ensure(base, program.lock, program.filename, progress)
+            layers.ensure(self._engine, base, program.lock, program.filename, progress)
 
     def clear_away(self, *, unopened: int) -> None:
-        from evalcell_sandboxes.container import engine
-
         with contextlib.suppress(SandboxError):  # the next run will see to it
-            engine.sweep_out(unopened)
+            self._engine.sweep_out(unopened)
 
     def warm_up(self) -> None:
         import docker  # noqa: F401
@@ -90,9 +97,9 @@ class ContainerSandbox(Sandbox):
 
         if problem := unparsable(source, limits):
             return problem
-        base = bases.current()
+        base = bases.current(self._engine)
         settings = settings_of("evaluator.py", Confinement(limits=limits), [])
-        with closing(Box(base.image, base.command, settings)) as box:
+        with closing(Box(self._engine, base, base.image, settings)) as box:
             box.send(wire.DESCRIBE, source.encode() or b"\n")
             (record,) = box.receive(limits.load_seconds)
         if record.kind == wire.REPORTED:
@@ -103,13 +110,13 @@ class ContainerSandbox(Sandbox):
     @contextmanager
     def open(self, program: Program, confinement: Confinement) -> Iterator[Session]:
         from evalcell_sandboxes.container.box import Box
-        from evalcell_sandboxes.container.engine import patiently
         from evalcell_sandboxes.container.session import ContainerSession, settings_of
 
-        base = bases.current()
+        engine = self._engine
+        base = bases.current(engine)
         settings = settings_of(program.filename, confinement, [layers.PACKAGES] if program.lock else [])
         image = layers.image_of(base, program.lock)
-        make_box = partial(patiently, lambda: Box(image, base.command, settings))
+        make_box = partial(engine.patiently, lambda: Box(engine, base, image, settings, confinement.network))
         with closing(ContainerSession(make_box, program, confinement)) as session:
             session.load()
             yield session

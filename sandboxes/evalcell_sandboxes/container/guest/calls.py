@@ -28,7 +28,7 @@ class Call:
         with theirs:
             try:
                 for _ in self._limits:
-                    self._prints.append(os.open(scratch.PLACE, os.O_TMPFILE | os.O_RDWR, 0o600))
+                    self._prints.append(scratch.nameless_file())
                 descriptors = array.array("i", [theirs.fileno(), *self._prints])
                 control.sendmsg([command], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
             except OSError:

@@ -1,6 +1,8 @@
 """The processes of the container as the supervisor sees them: who is there, who is to go, and what ended them."""
 
 import contextlib
+import functools
+import operator
 import os
 import signal
 import time
@@ -143,7 +145,7 @@ def _waiting_signals(pid: int) -> int:
             found = [int(line.split()[1], 16) for line in status if line.startswith((b"SigPnd:", b"ShdPnd:"))]
     except OSError:
         return 0
-    return found[0] | found[1]
+    return functools.reduce(operator.or_, found, 0)  # gVisor does not tell; no fork inherits them
 
 
 def _kill(pid: int) -> None:

@@ -1,0 +1,166 @@
+"""Finds out where the engine is: by what the operator has said, or else as the docker command would.
+
+Contexts are read here and not by way of the client: that takes a context which is not there, or cannot be read, for the
+default one, and would so have rows run somewhere else than they should.
+"""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, structs
+
+from evalcell_sandboxes.errors import SandboxUnavailable
+from evalcell_sandboxes.site import ENVIRONMENT, Site, docker_config
+
+DEFAULT = "unix:///var/run/docker.sock"
+_VARIABLE = ENVIRONMENT["engine"]
+_NO_CONTEXT = "default"
+"""The name that docker gives to having none."""
+_SCHEMES = ("unix", "tcp", "http", "https")
+_WITHOUT_TLS = "unix"
+_PODMAN = "podman/podman.sock"
+
+
+class Address(Struct, frozen=True):
+    """Where an engine is, who says so, and how one proves to each other who one is.
+
+    `certificates` is a directory with `cert.pem`, `key.pem` and `ca.pem`, as far as there are any; `tls` says that the
+    connection is encrypted, `verified` that the engine has to prove itself.
+    """
+
+    url: str
+    source: str
+    tls: bool = False
+    verified: bool = True
+    certificates: str = ""
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is an engine of this machine, as far as that can be told."""
+        return self.url.startswith("unix://")
+
+
+def find(site: Site) -> Address:
+    """Where the engine of a site is.
+
+    Raises:
+        SandboxUnavailable: What is said makes no sense, or names a context that cannot be used.
+    """
+    engine, source = _said(site)
+    if not engine or engine == _NO_CONTEXT:
+        return Address(DEFAULT, source)
+    if _is_context(engine):
+        return _of_context(engine, source)
+    return _checked(engine, source, _of_environment(engine, source))
+
+
+def settled(site: Site) -> Site:
+    """The same site with its engine said, so that it means the same wherever and whenever it is looked at."""
+    return structs.replace(site, engine=_said(site)[0] or _NO_CONTEXT)
+
+
+def sockets_of_podman() -> list[Path]:
+    """Where Podman would answer, if it does. It is never used unasked: it is for the operator to say whom he trusts."""
+    directories = (os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{os.getuid()}", "/run")
+    sockets = dict.fromkeys(Path(directory) / _PODMAN for directory in directories if directory)
+    return [path for path in sockets if _exists(path)]
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # in a directory that is not ours to look into
+        return False
+
+
+def _said(site: Site) -> tuple[str, str]:
+    """The address or the context, and who has named it. Neither where nobody has."""
+    variable = os.environ.get(_VARIABLE, "")
+    if site.engine:
+        return site.engine, _VARIABLE if site.engine == variable else "the settings"
+    if variable:
+        return variable, _VARIABLE
+    if context := os.environ.get("DOCKER_CONTEXT", ""):
+        return context, "DOCKER_CONTEXT"
+    current = _table(docker_config() / "config.json", "docker's settings").get("currentContext")
+    return (str(current), "docker's settings") if current else ("", "the default")
+
+
+def _is_context(engine: str) -> bool:
+    return not any(mark in engine for mark in ":/")
+
+
+def _checked(url: str, source: str, address: Address) -> Address:
+    scheme, separator, _ = url.partition("://")
+    if separator and scheme not in _SCHEMES:
+        raise _unusable(f"{url!r}, which {source} names, begins with none of {', '.join(_SCHEMES)}.{_instead(scheme)}")
+    return address
+
+
+def _instead(scheme: str) -> str:
+    if scheme != "ssh":
+        return ""
+    return (
+        " Forward the engine's socket instead, with `ssh -N -L /path/engine.sock:/var/run/docker.sock HOST`, and "
+        f"name unix:///path/engine.sock in {_VARIABLE}."
+    )
+
+
+def _of_environment(url: str, source: str) -> Address:
+    """An address as it was said, with the certificates that the environment names for it."""
+    verify, directory = os.environ.get("DOCKER_TLS_VERIFY", ""), os.environ.get("DOCKER_CERT_PATH", "")
+    if url.startswith(_WITHOUT_TLS) or not (verify or directory):
+        return Address(url, source)
+    directory = directory or str(docker_config())
+    for name in ("cert.pem", "key.pem", *(["ca.pem"] if verify else [])):
+        if not (Path(directory) / name).is_file():
+            raise _unusable(f"there is no {name} in {directory!r}, which DOCKER_CERT_PATH names. Unset it, or mend it.")
+    return Address(url, source, tls=True, verified=bool(verify), certificates=directory)
+
+
+def _of_context(name: str, source: str) -> Address:
+    key = hashlib.sha256(name.encode()).hexdigest()
+    contexts = docker_config() / "contexts"
+    file = contexts / "meta" / key / "meta.json"
+    if not file.is_file():
+        raise _unusable(f"there is no docker context {name!r}, which {source} names. See: docker context ls")
+    endpoints = _table(file, f"the docker context {name!r}").get("Endpoints")
+    endpoint = endpoints.get("docker") if isinstance(endpoints, dict) else None
+    url = endpoint.get("Host") if isinstance(endpoint, dict) else None
+    if not isinstance(endpoint, dict) or not isinstance(url, str) or not url:
+        raise _unusable(f"the docker context {name!r} names no engine, in {str(file)!r}. Make it anew.")
+    certificates = contexts / "tls" / key / "docker"
+    held, unverified = certificates.is_dir(), bool(endpoint.get("SkipTLSVerify"))
+    tls = not url.startswith(_WITHOUT_TLS) and (held or unverified)
+    address = Address(
+        url,
+        f"the docker context {name!r}",
+        tls=tls,
+        verified=not unverified,
+        certificates=str(certificates) if tls and held else "",
+    )
+    return _checked(url, address.source, address)
+
+
+def _table(file: Path, what: str) -> dict[str, Any]:
+    """A file with settings; empty where there is none.
+
+    Raises:
+        SandboxUnavailable: It cannot be read, so nobody knows what it says.
+    """
+    try:
+        found = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise _unusable(f"{what} cannot be read from {str(file)!r}: {error}. Mend it, or set {_VARIABLE}.") from error
+    if not isinstance(found, dict):
+        raise _unusable(f"{what} in {str(file)!r} are not a table. Mend it, or set {_VARIABLE}.")
+    return found
+
+
+def _unusable(reason: str) -> SandboxUnavailable:
+    return SandboxUnavailable("container", reason)
