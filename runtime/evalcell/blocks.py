@@ -72,6 +72,7 @@ class LimitsModel(_Strict):
     stderr_bytes: _Bytes | None = None
     result_bytes: _Bytes | None = None
     source_bytes: _Bytes | None = None
+    asset_bytes: _Bytes | None = None
 
 
 assert set(LimitsModel.model_fields) == set(Limits.__struct_fields__)

@@ -9,7 +9,7 @@ from evalcell.evaluator import Understood, program_digest, version_digest
 from evalcell.paths import Path
 from evalcell.plan import Plan
 from evalcell.settings import DEFAULT, FLAG, Operator, Settings, settle
-from evalcell_sandboxes import Confinement, Progress, Sandbox, SandboxUnavailable, names, sandbox, silent
+from evalcell_sandboxes import Asset, Confinement, Progress, Sandbox, SandboxUnavailable, names, sandbox, silent
 from evalcell_sandboxes.registry import known
 
 
@@ -71,7 +71,8 @@ def make_plan(
         Path(id_path)
     fit_rows = _fit_rows(understood, settings)
     choice, wall = choose_sandbox(understood, operator, settings, progress)
-    program = understood.evaluator.program(_lock(understood, operator, settings, wall, progress))
+    lock = _lock(understood, operator, settings, wall, progress)
+    program = understood.evaluator.program(lock, _assets(understood, settings))
     digest = program_digest(program, wall.guest_identity(), settings.isolation)
     plan = Plan(
         evaluator=understood.evaluator.name,
@@ -101,6 +102,14 @@ def _lock(understood: Understood, operator: Operator, settings: Settings, wall: 
     from evalcell.locking import lock_for
 
     return lock_for(understood.evaluator, settings.dependencies, operator.dependencies, wall, progress)
+
+
+def _assets(understood: Understood, settings: Settings) -> tuple[Asset, ...]:
+    if not understood.manifest.assets:
+        return ()
+    from evalcell.assets import ship
+
+    return ship(understood.evaluator, understood.manifest.assets, settings.limits)
 
 
 def _fit_rows(understood: Understood, settings: Settings) -> int | None:

@@ -28,6 +28,7 @@ MAXIMUM = Limits(
     stderr_bytes=1024**2,
     result_bytes=8 * 1024**2,
     source_bytes=1024**2,
+    asset_bytes=512 * 1024**2,
 )
 """How far a file's block may raise its own limits. A flag may go further."""
 
@@ -113,8 +114,6 @@ def _refuse_ungranted(manifest: Manifest, operator: Operator) -> None:
         raise EvaluatorError(
             "metadata", f"The file asks for the variable {manifest.env[0]!r}. Only --env could grant it, {not_yet}."
         )
-    if manifest.assets:
-        raise EvaluatorError("metadata", f"The file asks for the asset {manifest.assets[0]!r}, {not_yet} ship files.")
 
 
 def _limits(manifest: Manifest, operator: Operator, sources: dict[str, str]) -> Limits:

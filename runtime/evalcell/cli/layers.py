@@ -19,7 +19,7 @@ from evalcell_sandboxes.container import prereqs
 from evalcell_sandboxes.container.layers import Layer
 
 _KEY_CHARACTERS = 12
-_SHOWN_PACKAGES = 4
+_SHOWN_CONTENTS = 4
 _DAYS = 30.0
 _DAY_SECONDS = 86_400.0
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
@@ -122,15 +122,20 @@ def _show(found: list[Layer]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("layer", "size", "age", "last used", "evaluators", "packages"):
+    for heading in ("layer", "size", "age", "last used", "evaluators", "holds"):
         table.add_column(heading, overflow="fold", justify="right" if heading in ("size", "age") else "left")
     for layer in found:
         used = "never" if layer.used is None else f"{_ago(layer.used)} ago"
-        shown = ", ".join(layer.packages[:_SHOWN_PACKAGES])
-        more = f" and {len(layer.packages) - _SHOWN_PACKAGES} more" if len(layer.packages) > _SHOWN_PACKAGES else ""
-        table.add_row(_key(layer), _size(layer), _ago(layer.built), used, ", ".join(layer.evaluators), f"{shown}{more}")
+        table.add_row(_key(layer), _size(layer), _ago(layer.built), used, ", ".join(layer.evaluators), _contents(layer))
     Console(highlight=False, markup=False).print(table)
     click.echo(f"{sum(layer.size_bytes for layer in found) / 1e6:,.0f} MB in all.")
+
+
+def _contents(layer: Layer) -> str:
+    """The packages that a layer holds, or the assets of an evaluator."""
+    held, what = (layer.assets, "assets: ") if layer.assets else (layer.packages, "")
+    more = f" and {len(held) - _SHOWN_CONTENTS} more" if len(held) > _SHOWN_CONTENTS else ""
+    return f"{what}{', '.join(held[:_SHOWN_CONTENTS])}{more}"
 
 
 def _key(layer: Layer) -> str:

@@ -7,8 +7,9 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import ClassVar
 
+from evalcell_sandboxes import assets
 from evalcell_sandboxes.caching import cache_dir, private_dir, replacing
-from evalcell_sandboxes.container import bases, layers, prereqs
+from evalcell_sandboxes.container import bases, layers, prereqs, shipping
 from evalcell_sandboxes.description import Description, SyntaxProblem
 from evalcell_sandboxes.errors import SandboxError, SandboxUnavailable
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Invalid
@@ -70,7 +71,7 @@ class ContainerSandbox(Sandbox):
         engine.sweep()
         base = bases.find(progress)
         if program is not None:
-            layers.ensure(base, program.lock, program.filename, progress)
+            shipping.ensure(base, program, progress)
 
     def clear_away(self, *, unopened: int) -> None:
         from evalcell_sandboxes.container import engine
@@ -107,8 +108,9 @@ class ContainerSandbox(Sandbox):
         from evalcell_sandboxes.container.session import ContainerSession, settings_of
 
         base = bases.current()
-        settings = settings_of(program.filename, confinement, [layers.PACKAGES] if program.lock else [])
-        image = layers.image_of(base, program.lock)
+        path = [layers.PACKAGES] if program.lock else []
+        settings = settings_of(program.filename, confinement, path, assets.DIRECTORY if program.assets else "")
+        image = shipping.image_of(base, program)
         make_box = partial(patiently, lambda: Box(image, base.command, settings))
         with closing(ContainerSession(make_box, program, confinement)) as session:
             session.load()
