@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -19,13 +20,14 @@ from evalcell_sandboxes.container import prereqs
 from evalcell_sandboxes.container.layers import Layer
 
 _KEY_CHARACTERS = 12
-_SHOWN_CONTENTS = 4
+_SHOWN = 4
 _DAYS = 30.0
 _DAY_SECONDS = 86_400.0
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
-_HELP = """Look after the layers of packages that evaluators run on. A layer is built when a lock is first needed,
-shared by every evaluator with the same lock, and kept until it is removed.
+_HELP = """Look after the layers that evaluators run on in containers. A layer of packages is built when a lock is first
+needed and shared by every evaluator with the same lock; one of assets stands on it. All are kept until they are
+removed.
 
 \b
   evalcell layers list
@@ -62,13 +64,13 @@ def build(evaluator: Path, dep: Sequence[str], dep_file: Path | None) -> int:
     with Screen(quiet=False) as screen:
         source = Evaluator.from_file(evaluator)
         with ready(source, operator, started_ns=time.time_ns(), progress=screen.progress) as prepared:
-            lock = prepared.planned.plan.program.lock
+            plan = prepared.planned.plan
         screen.stop()
-    if not lock:
+    count = (bool(plan.program.lock) + bool(plan.program.assets)) if plan.sandbox == "container" else 0
+    if not count:
         click.echo(f"{evaluator} depends on no packages, so it needs no layer.")
-        return 0
-    used = next(layer for layer in kept.found() if evaluator.name in layer.evaluators)
-    click.echo(f"{_key(used)}  {_size(used)}  {', '.join(used.packages)}")
+    for used in islice((layer for layer in kept.found() if evaluator.name in layer.evaluators), count):
+        click.echo(f"{_key(used)}  {_size(used)}  {_contents(used, shown=None)}")
     return 0
 
 
@@ -131,11 +133,11 @@ def _show(found: list[Layer]) -> None:
     click.echo(f"{sum(layer.size_bytes for layer in found) / 1e6:,.0f} MB in all.")
 
 
-def _contents(layer: Layer) -> str:
-    """The packages that a layer holds, or the assets of an evaluator."""
+def _contents(layer: Layer, shown: int | None = _SHOWN) -> str:
+    """The packages that a layer holds, or the assets of an evaluator; only so many of them."""
     held, what = (layer.assets, "assets: ") if layer.assets else (layer.packages, "")
-    more = f" and {len(held) - _SHOWN_CONTENTS} more" if len(held) > _SHOWN_CONTENTS else ""
-    return f"{what}{', '.join(held[:_SHOWN_CONTENTS])}{more}"
+    more = f" and {len(held) - shown} more" if shown is not None and len(held) > shown else ""
+    return f"{what}{', '.join(held[:shown])}{more}"
 
 
 def _key(layer: Layer) -> str:

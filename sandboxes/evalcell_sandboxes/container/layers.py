@@ -216,7 +216,7 @@ def found() -> list[Layer]:
     """Every layer on the engine, the one used last first."""
     with translated("layers were listed"):
         images = connected().api.images(filters={"label": LABEL})
-        sizes = {image["Id"]: image["Size"] for image in connected().api.images()}
+        sizes = {image["Id"]: image["Size"] for image in connected().api.images(all=True)}
     layers = [_layer(image["Labels"], image["Size"], sizes, image["Created"]) for image in images]
     return sorted(layers, key=lambda layer: layer.used or layer.built, reverse=True)
 

@@ -25,7 +25,6 @@ from evalcell_sandboxes.sandbox import Progress
 _FORMAT = "assets 1"
 _BUILD_BYTES = 64 * 1024**2
 _ROOT = "0:0"
-_SHOWN = 20
 
 
 def image_of(base: Base, program: Program) -> str:
@@ -121,7 +120,7 @@ def _commit(container: str, key: str, base: Base, program: Program) -> None:
             "evalcell.base.image": str(below.id),
             "evalcell.python": base.python,
             "evalcell.packages": "",
-            "evalcell.assets": json.dumps(names[:_SHOWN]),
+            "evalcell.assets": json.dumps(names),
             "evalcell.built": str(int(time.time())),
         }
         connected().api.commit(container, repository=layers.REPOSITORY, tag=key, pause=False, conf={"Labels": labels})
