@@ -11,10 +11,9 @@ The list lies beside this file and is shipped with it. Another list makes anothe
 import re
 from pathlib import Path
 
-LINES = Path(__file__).with_name("jargon.txt").read_text(encoding="utf-8").splitlines()
-JARGON = re.compile(
-    "|".join(rf"\b{re.escape(line)}\b" for line in LINES if line and not line.startswith("#")), re.IGNORECASE
-)
+LIST = Path(__file__).with_name("jargon.txt").read_text(encoding="utf-8")
+WORDS = [line for line in LIST.splitlines() if line and not line.startswith("#")]
+JARGON = re.compile("|".join(rf"\b{re.escape(word)}\b" for word in WORDS), re.IGNORECASE)
 
 
 def evaluate(output):

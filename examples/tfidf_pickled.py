@@ -6,7 +6,7 @@
 # output = {range = [0.0, 1.0], threshold = 0.3}
 # assets = ["tfidf_vectorizer.pkl"]
 # ///
-"""How many of its words an answer shares with the reference, as `tfidf_fitted.py` has it, without a look at the dataset.
+"""How many of its words an answer shares with the reference, as `tfidf_fitted.py` has it, but nothing is learnt here.
 
 The vectorizer was fitted beforehand, on the references of `support_answers.jsonl`, and is shipped as a pickle:
 

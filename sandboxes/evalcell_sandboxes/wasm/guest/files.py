@@ -22,7 +22,8 @@ _directories = {}
 _descriptors = {}
 _FIRST_DESCRIPTOR = 1 << 20
 _READS = frozenset({"r", "rt", "tr", "rb", "br"})
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_WRITES = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND  # O_RDWR is O_RDONLY and O_WRONLY here
+_CHANGES = ("chmod", "link", "mkdir", "remove", "rename", "replace", "rmdir", "symlink", "truncate", "unlink", "utime")
 _home = _here = ""
 _arriving = None
 _host_open = io.open
@@ -292,7 +293,20 @@ def _chdir(path) -> None:
     _here = f"{_home}/{name}" if name else _home
 
 
+def _refusing(change):
+    """What does the same as that function of `os`, but to nothing in the directory."""
+
+    def refuse(path, *others, **named):
+        for place in (path, *others[:1]):
+            if _inside(place) is not None:
+                raise _error(errno.EROFS, place)
+        return change(path, *others, **named)
+
+    return refuse
+
+
 _ANSWERS = {
+    **{name: _refusing(getattr(os, name)) for name in _CHANGES if hasattr(os, name)},
     "stat": _stat,
     "lstat": _lstat,
     "listdir": _listdir,
