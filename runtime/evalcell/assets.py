@@ -76,7 +76,7 @@ def _why_not(name: str) -> str | None:
         "is an absolute path": name.startswith("/"),
         "leads out of its directory": ".." in parts,
         "holds a step that leads nowhere": "" in parts or "." in parts,
-        "is too long": len(name) > _MOST_CHARACTERS or any(len(part.encode()) > _PART_BYTES for part in parts),
+        "is too long": len(name) > _MOST_CHARACTERS or any(len(os.fsencode(part)) > _PART_BYTES for part in parts),
     }
     return next((problem for problem, is_so in problems.items() if is_so), None)
 
