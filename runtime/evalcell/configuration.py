@@ -103,6 +103,7 @@ class LimitsModel(Strict):
     stderr_bytes: _Bytes = _limit("how much of a row's stderr is kept", least=1, in_a_file=_MIB)
     result_bytes: _Bytes = _limit("how large a row's result may be", least=1, in_a_file=8 * _MIB)
     source_bytes: _Bytes = _limit("how large the source may be", least=1, in_a_file=_MIB)
+    asset_bytes: _Bytes = _limit("how large all assets may be together", least=1, in_a_file=512 * _MIB)
 
     def said(self) -> dict[str, float]:
         """Those that somebody has said."""

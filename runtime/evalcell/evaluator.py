@@ -13,6 +13,7 @@ from evalcell.errors import EvaluatorError, UsageError, did_you_mean_file
 from evalcell.manifest import Manifest
 from evalcell.output import Output
 from evalcell_sandboxes import (
+    Asset,
     Crashed,
     Description,
     Exceeded,
@@ -79,9 +80,9 @@ class Evaluator:
         name = _printable_name(name)
         return cls(name, name + suffix, text.removeprefix("\ufeff"), Language(language))
 
-    def program(self, lock: str = "") -> Program:
-        """What is run behind a wall, with the lock of the packages that it needs there."""
-        return Program(source=self.text, filename=self.filename, language=self.language, lock=lock)
+    def program(self, lock: str = "", assets: tuple[Asset, ...] = ()) -> Program:
+        """What is run behind a wall, with the lock of the packages and the files that it needs there."""
+        return Program(source=self.text, filename=self.filename, language=self.language, lock=lock, assets=assets)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from evalcell.granting import granted_values
 from evalcell.paths import Path
 from evalcell.plan import Plan
 from evalcell.settings import Settings, settle
-from evalcell_sandboxes import Confinement, Progress, Sandbox, SandboxUnavailable, sandbox, silent
+from evalcell_sandboxes import Asset, Confinement, Progress, Sandbox, SandboxUnavailable, sandbox, silent
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ def make_plan(
         Path(id_path)
     fit_rows = _fit_rows(understood, settings)
     choice, wall = choose_sandbox(understood, settings, progress)
-    program = understood.evaluator.program(_lock(understood, operator, settings, wall, progress))
+    lock = _lock(understood, operator, settings, wall, progress)
+    program = understood.evaluator.program(lock, _assets(understood, settings))
     digest = program_digest(
         program, wall.guest_identity(), settings.isolation, network=settings.network, env=settings.env
     )
@@ -97,6 +98,14 @@ def _lock(understood: Understood, operator: Operator, settings: Settings, wall: 
     from evalcell.locking import lock_for
 
     return lock_for(understood.evaluator, settings.dependencies, operator, wall, progress)
+
+
+def _assets(understood: Understood, settings: Settings) -> tuple[Asset, ...]:
+    if not understood.manifest.assets:
+        return ()
+    from evalcell.assets import ship
+
+    return ship(understood.evaluator, understood.manifest.assets, settings.limits)
 
 
 def _fit_rows(understood: Understood, settings: Settings) -> int | None:

@@ -38,6 +38,7 @@ class Limits(Struct, frozen=True):
     stderr_bytes: int = 64 * 1024
     result_bytes: int = 1024**2
     source_bytes: int = 1024**2
+    asset_bytes: int = 64 * 1024**2
 
 
 class Asset(Struct, frozen=True):

@@ -37,15 +37,19 @@ def test_new_writes_an_evaluator_that_runs_at_once(evalcell, tmp_path):
     assert done.json()["scores"]["politeness"]["scored"] == 3
 
 
-@pytest.mark.parametrize("name", [name for name in examples.names() if name != "hashing_similarity"])
+WITH_PACKAGES = {"hashing_similarity", "tfidf_fitted", "tfidf_pickled"}
+
+
+@pytest.mark.parametrize("name", [name for name in examples.names() if name not in WITH_PACKAGES])
 def test_new_from_every_example_runs_at_once(evalcell, name):
     assert evalcell("new", "mine", "--from", name).code == 0
     done = evalcell("run", "mine.py", "--data", "mine.jsonl", "--json")
     assert (done.code, done.json()["rows"]) == (0, 3)
 
 
-def test_an_example_that_needs_packages_runs_in_a_container(evalcell, engine_address):
-    assert evalcell("new", "mine", "--from", "hashing_similarity").code == 0
+@pytest.mark.parametrize("name", sorted(WITH_PACKAGES))
+def test_an_example_that_needs_packages_runs_in_a_container(evalcell, engine_address, name):
+    assert evalcell("new", "mine", "--from", name).code == 0
     done = evalcell("run", "mine.py", "--data", "mine.jsonl")
     assert done.code == 0, done.err
     assert "in container: 3 rows" in done.out

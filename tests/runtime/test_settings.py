@@ -117,7 +117,7 @@ def test_flags_win_over_the_block_and_the_block_over_defaults():
         ({"env": ["API_KEY"]}, "--env"),
         ({"limits": {"wall_seconds": 3600}}, "--limit wall_seconds=3600"),
         ({"limits": {"memory_bytes": 2**40}}, "--limit memory_bytes="),
-        ({"assets": ["../../secret"]}, "asset"),
+        ({"limits": {"asset_bytes": 2**30}}, "--limit asset_bytes="),
     ],
 )
 def test_what_a_block_may_not_grant_itself_is_refused_and_the_flag_named(asked, flag):

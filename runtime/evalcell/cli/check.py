@@ -80,6 +80,7 @@ def describe(prepared: Ready) -> dict[str, Any]:
             "packages": _packages(plan.program.lock, prepared.planned.sandbox.python),
             "lock": _lock(prepared),
         },
+        "assets": [{"name": asset.name, "sha256": asset.sha256} for asset in plan.program.assets],
         "settings": _settings(settings, plan),
         "hooks": [
             {"name": hook.name, "line": hook.line, "called": _called(hook.name, plan)}
@@ -174,6 +175,8 @@ def _show(report: dict[str, Any], tries: list[dict[str, Any]]) -> None:
     for parameter in report["parameters"]:
         console.print(f"  parameter   {_bound(parameter)}", markup=False)
     _show_dependencies(console, report["dependencies"])
+    for asset in report["assets"]:
+        console.print(f"  asset       {shown(asset['name'])}  (sha256 {asset['sha256'][:16]})", markup=False)
     for name, setting in report["settings"].items():
         console.print(f"  {name:<25} {_value(name, setting['value'])}  ({setting['source']})", markup=False)
     for hook in report["hooks"]:

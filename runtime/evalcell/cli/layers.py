@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,14 @@ from evalcell_sandboxes.container.layers import Layer
 from evalcell_sandboxes.site import here
 
 _KEY_CHARACTERS = 12
-_SHOWN_PACKAGES = 4
+_SHOWN = 4
 _DAYS = 30.0
 _DAY_SECONDS = 86_400.0
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
-_HELP = """Look after the layers of packages that evaluators run on. A layer is built when a lock is first needed,
-shared by every evaluator with the same lock, and kept until it is removed.
+_HELP = """Look after the layers that evaluators run on in containers. A layer of packages is built when a lock is first
+needed and shared by every evaluator with the same lock; one of assets stands on it. All are kept until they are
+removed.
 
 \b
   evalcell layers list
@@ -67,11 +69,11 @@ def build(evaluator: Path, said: dict[str, Any]) -> int:
         with ready(source, operator, started_ns=time.time_ns(), progress=screen.progress) as prepared:
             plan = prepared.planned.plan
         screen.stop()
-    if not plan.program.lock:
+    count = (bool(plan.program.lock) + bool(plan.program.assets)) if plan.sandbox == "container" else 0
+    if not count:
         click.echo(f"{evaluator} depends on no packages, so it needs no layer.")
-        return 0
-    used = next(layer for layer in kept.found(Engine(plan.site)) if evaluator.name in layer.evaluators)
-    click.echo(f"{_key(used)}  {_size(used)}  {', '.join(used.packages)}")
+    for used in islice((layer for layer in kept.found(Engine(plan.site)) if evaluator.name in layer.evaluators), count):
+        click.echo(f"{_key(used)}  {_size(used)}  {_contents(used, shown=None)}")
     return 0
 
 
@@ -127,15 +129,20 @@ def _show(found: list[Layer]) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for heading in ("layer", "size", "age", "last used", "evaluators", "packages"):
+    for heading in ("layer", "size", "age", "last used", "evaluators", "holds"):
         table.add_column(heading, overflow="fold", justify="right" if heading in ("size", "age") else "left")
     for layer in found:
         used = "never" if layer.used is None else f"{_ago(layer.used)} ago"
-        shown = ", ".join(layer.packages[:_SHOWN_PACKAGES])
-        more = f" and {len(layer.packages) - _SHOWN_PACKAGES} more" if len(layer.packages) > _SHOWN_PACKAGES else ""
-        table.add_row(_key(layer), _size(layer), _ago(layer.built), used, ", ".join(layer.evaluators), f"{shown}{more}")
+        table.add_row(_key(layer), _size(layer), _ago(layer.built), used, ", ".join(layer.evaluators), _contents(layer))
     Console(highlight=False, markup=False).print(table)
     click.echo(f"{sum(layer.size_bytes for layer in found) / 1e6:,.0f} MB in all.")
+
+
+def _contents(layer: Layer, shown: int | None = _SHOWN) -> str:
+    """The packages that a layer holds, or the assets of an evaluator; only so many of them."""
+    held, what = (layer.assets, "assets: ") if layer.assets else (layer.packages, "")
+    more = f" and {len(held) - shown} more" if shown is not None and len(held) > shown else ""
+    return f"{what}{', '.join(held[:shown])}{more}"
 
 
 def _key(layer: Layer) -> str:

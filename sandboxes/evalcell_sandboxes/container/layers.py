@@ -7,11 +7,12 @@ removed; a build that fails leaves nothing behind.
 
 import contextlib
 import hashlib
+import json
 import os
 import tarfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from evalcell_sandboxes.sandbox import Progress
 PACKAGES = "/opt/evalcell/packages"
 """Where the packages are in an image."""
 REPOSITORY = "evalcell-layer"
-_LABEL = "evalcell.layer"
+LABEL = "evalcell.layer"
 _FORMAT = "1"
 _COMPILE_SECONDS = 900
 _COMPILE_BYTES = 4 * 1024**3
@@ -44,6 +45,7 @@ class Layer(msgspec.Struct, frozen=True):
 
     key: str
     packages: tuple[str, ...]
+    assets: tuple[str, ...]
     python: str
     base: str
     size_bytes: int
@@ -76,13 +78,16 @@ def ensure(engine: Engine, base: Base, lock: str, evaluator: str, progress: Prog
         DependencyProblem: A package cannot be had.
         SandboxUnavailable, SandboxFault: The engine, or the installer, could not do it.
     """
-    if not lock:
-        return
-    key = key_of(base, lock)
+    if lock:
+        keep(engine, key_of(base, lock), evaluator, progress, lambda key: _build(engine, key, base, lock, progress))
+
+
+def keep(engine: Engine, key: str, evaluator: str, progress: Progress, build: Callable[[str], None]) -> None:
+    """Has a layer built if it is not there, by one process at a time, and notes that the evaluator uses it."""
     if not _exists(engine, key):
         with alone(_lock(key), progress, "another process that builds the same layer"):
             if not _exists(engine, key):  # or else somebody has built it while we waited
-                _build(engine, key, base, lock, progress)
+                build(key)
     _note_use(key, evaluator)
 
 
@@ -198,7 +203,7 @@ def _compile(engine: Engine, container: str) -> None:
 def _commit(engine: Engine, container: str, key: str, base: Base, lock: str) -> None:
     labels = {
         OWNER: "",  # which it would have from its container
-        _LABEL: key,
+        LABEL: key,
         "evalcell.base": base.digest,
         "evalcell.base.name": base.name,
         "evalcell.base.image": base.image,
@@ -214,18 +219,19 @@ def _commit(engine: Engine, container: str, key: str, base: Base, lock: str) -> 
 def found(engine: Engine) -> list[Layer]:
     """Every layer on the engine, the one used last first."""
     with engine.translated("layers were listed"):
-        images = engine.api.images(filters={"label": _LABEL})
-        sizes = {image["Id"]: image["Size"] for image in engine.api.images()}
+        images = engine.api.images(filters={"label": LABEL})
+        sizes = {image["Id"]: image["Size"] for image in engine.api.images(all=True)}
     layers = [_layer(image["Labels"], image["Size"], sizes, image["Created"]) for image in images]
     return sorted(layers, key=lambda layer: layer.used or layer.built, reverse=True)
 
 
 def _layer(labels: dict[str, str], size: int, sizes: dict[str, int], created: float) -> Layer:
-    key = labels[_LABEL]
+    key = labels[LABEL]
     uses = _uses(key)
     return Layer(
         key=key,
         packages=tuple(labels.get("evalcell.packages", "").split()),
+        assets=tuple(json.loads(labels.get("evalcell.assets", "[]"))),
         python=labels.get("evalcell.python", ""),
         base=labels.get("evalcell.base.name", ""),
         size_bytes=size - sizes.get(labels.get("evalcell.base.image", ""), 0),

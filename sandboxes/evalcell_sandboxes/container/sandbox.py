@@ -7,8 +7,9 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import ClassVar
 
+from evalcell_sandboxes import assets
 from evalcell_sandboxes.caching import cache_dir, private_dir, replacing
-from evalcell_sandboxes.container import bases, layers, prereqs
+from evalcell_sandboxes.container import bases, layers, prereqs, shipping
 from evalcell_sandboxes.container.addresses import settled
 from evalcell_sandboxes.container.engine import Engine
 from evalcell_sandboxes.description import Description, SyntaxProblem
@@ -79,7 +80,7 @@ class ContainerSandbox(Sandbox):
         self._engine.sweep()
         base = bases.find(self._engine, progress)
         if program is not None:
-            layers.ensure(self._engine, base, program.lock, program.filename, progress)
+            shipping.ensure(self._engine, base, program, progress)
 
     def clear_away(self, *, unopened: int) -> None:
         with contextlib.suppress(SandboxError):  # the next run will see to it
@@ -114,8 +115,9 @@ class ContainerSandbox(Sandbox):
 
         engine = self._engine
         base = bases.current(engine)
-        settings = settings_of(program.filename, confinement, [layers.PACKAGES] if program.lock else [])
-        image = layers.image_of(base, program.lock)
+        path = [layers.PACKAGES] if program.lock else []
+        settings = settings_of(program.filename, confinement, path, assets.DIRECTORY if program.assets else "")
+        image = shipping.image_of(base, program)
         make_box = partial(engine.patiently, lambda: Box(engine, base, image, settings, confinement.network))
         with closing(ContainerSession(make_box, program, confinement)) as session:
             session.load()

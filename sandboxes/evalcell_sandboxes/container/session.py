@@ -31,13 +31,14 @@ _CONSTANT = {
 }
 
 
-def settings_of(filename: str, confinement: Confinement, path: Sequence[str]) -> dict[str, Any]:
-    """What the supervisor is told first: how to hold what it will be given."""
+def settings_of(filename: str, confinement: Confinement, path: Sequence[str], directory: str = "") -> dict[str, Any]:
+    """What the supervisor is told first: how to hold what it will be given. With assets it lies in a directory."""
     limits = confinement.limits
     record = wire.RECORD.size + most_report_bytes(limits) + limits.stdout_bytes + limits.stderr_bytes + _NOTE_BYTES
     bounds = {name: getattr(limits, name) for name in limits.__struct_fields__}
     return {
         "filename": filename,
+        "directory": directory,
         "fresh_rows": confinement.isolation is Isolation.ROW,
         "seed": confinement.seed,
         "environment": {**_CONSTANT, **confinement.environment},

@@ -26,7 +26,7 @@ from evalcell_sandboxes.wasm.host import TIME, World, link
 from evalcell_sandboxes.wasm.memory import LinearMemory
 from evalcell_sandboxes.wasm.snapshot import Snapshot
 
-_EXPORTS = {"describe": 1, "answers-at": 1, "load": 2, "settle": 1, "run": 1, "hook": 2}
+_EXPORTS = {"describe": 1, "answers-at": 1, "ship": 3, "load": 2, "settle": 1, "run": 1, "hook": 2}
 """What the guest exports, each with how many strings it takes."""
 _CALL_SECONDS = 0.1
 """How long a call goes on to further rows."""

@@ -1,13 +1,16 @@
 """Runs a program in instances of the guest, under deadlines, and decodes what comes back as hostile bytes."""
 
+import binascii
 import json
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
 import msgspec
 
-from evalcell_sandboxes.outcome import Invalid, Outcome, Returned, Usage
-from evalcell_sandboxes.program import Confinement, Isolation, Program
+from evalcell_sandboxes import assets
+from evalcell_sandboxes.errors import SandboxFault
+from evalcell_sandboxes.outcome import Exceeded, Invalid, Outcome, Returned, Usage
+from evalcell_sandboxes.program import Asset, Confinement, Isolation, Program
 from evalcell_sandboxes.reports import Reports
 from evalcell_sandboxes.sandbox import Raw, Session
 from evalcell_sandboxes.wasm.guests import Answered, Guest, Report
@@ -30,6 +33,8 @@ class WasmSession(Session):
         self._guest = guest
         self._source = program.source.encode()
         self._filename = program.filename
+        self._assets = program.assets
+        self._environment = confinement.environment
         self._limits = confinement.limits
         self._reports = Reports(confinement.limits)
         self._fresh_rows = confinement.isolation is Isolation.ROW
@@ -141,6 +146,10 @@ class WasmSession(Session):
 
     def _load(self) -> Outcome:
         self._guest.renew()
+        for asset in self._assets:
+            if (failure := self._ship(asset)) is not None:
+                self._guest.close()
+                return failure
         outcome = self._call("load", self._source, self._make_settings(), limit="load_seconds")
         if isinstance(outcome, Returned) and not self._code:
             # Compiled code goes back to the guest that made it and is never looked into on this side.
@@ -150,9 +159,25 @@ class WasmSession(Session):
                 return Invalid(message="the module meddled with the guest that loads it")
         return outcome
 
+    def _ship(self, asset: Asset) -> Outcome | None:
+        """Puts a file into the instance; gives why it could not be. Nothing of the program's has run there yet."""
+        name, size = asset.name.encode(), str(assets.size_of(asset)).encode()
+        for piece in assets.pieces(asset) if size != b"0" else [b""]:
+            text = binascii.b2a_base64(piece, newline=False)
+            answer = self._guest.call("ship", name, size, text, limit="start_seconds")
+            if isinstance(answer, Report) and not answer.text:
+                continue
+            if isinstance(answer, Exceeded):
+                raise SandboxFault(f"A guest did not take in the asset {asset.name!r} in time.")
+            most = f"{self._limits.memory_bytes:,} bytes"
+            return Exceeded(limit="memory_bytes", message=f"the assets take up more memory than the limit of {most}")
+        return None
+
     def _make_settings(self) -> bytes:
         settings = {
             "filename": self._filename,
+            "directory": assets.DIRECTORY if self._assets else "",
+            "environment": self._environment,
             "stdout_bytes": self._limits.stdout_bytes,
             "stderr_bytes": self._limits.stderr_bytes,
             "result_bytes": self._limits.result_bytes,

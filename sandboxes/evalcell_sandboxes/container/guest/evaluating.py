@@ -29,6 +29,7 @@ class Evaluator:
 
     def __init__(self, settings: dict) -> None:
         self.filename = settings["filename"]
+        self._directory = settings["directory"]
         limits = settings["limits"]
         self.streams = prints.Streams(limits["stdout_bytes"], limits["stderr_bytes"])
         self._result_bytes = limits["result_bytes"]
@@ -40,7 +41,7 @@ class Evaluator:
     def load(self, source: str) -> str:
         """Executes the module. Reports whether it takes rows in batches."""
         module = types.ModuleType("evaluator")
-        module.__file__ = self.filename
+        module.__file__ = f"{self._directory}/{self.filename}" if self._directory else self.filename
         sys.modules["evaluator"] = module
         linecache.cache[self.filename] = (len(source), None, source.splitlines(keepends=True), self.filename)
         exec(compile(source, self.filename, "exec", dont_inherit=True), module.__dict__)

@@ -57,6 +57,8 @@ def begin(control: socket.socket, settings: dict) -> None:
     os.environ.update(settings["environment"])
     sys.path += settings["path"]
     sys.argv[:] = [settings["filename"]]
+    if settings["directory"]:
+        os.chdir(settings["directory"])
     room.roomy(serve)(control, Evaluator(settings))
 
 

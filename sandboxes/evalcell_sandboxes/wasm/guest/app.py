@@ -14,6 +14,7 @@ heap.import_tightly(
     "callers",
     "capture",
     "failures",
+    "files",
     "lots",
     "results",
     "waiting",

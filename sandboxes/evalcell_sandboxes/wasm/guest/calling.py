@@ -7,6 +7,7 @@ import importlib.util
 import json
 import linecache
 import marshal
+import os
 import sys
 import types
 
@@ -14,6 +15,7 @@ import answers
 import callers
 import capture
 import failures
+import files
 import heap
 import lots
 import results
@@ -42,6 +44,7 @@ class Loaded:
 
     def __init__(self, settings: dict) -> None:
         self.filename = settings["filename"]
+        self.directory = settings["directory"]
         self.result_bytes = settings["result_bytes"]
         self.streams = capture.Streams(settings["stdout_bytes"], settings["stderr_bytes"])
         self.call = None
@@ -58,6 +61,9 @@ def load(source: str, settings: str) -> str:
     options = _loads(settings)
     _loaded = Loaded(options)
     waiting.install()
+    os.environ.update(options["environment"])
+    if _loaded.directory:
+        files.install(_loaded.directory)
     lots.begin(options["seed"])
     return _report(_load, source)
 
@@ -104,7 +110,7 @@ def rehearse() -> None:
     """Runs the rehearsal on a few rows, as often as it takes to warm all of this up, and forgets it."""
     global _loaded
     source = importlib.util.find_spec("rehearsal").loader.get_source("rehearsal")
-    settings = {"filename": "rehearsal.py", "seed": 0, "code": ""}
+    settings = {"filename": "rehearsal.py", "directory": "", "environment": {}, "seed": 0, "code": ""}
     limits = dict.fromkeys(("result_bytes", "stdout_bytes", "stderr_bytes", "answer_bytes"), 10_000)
     for _ in range(20):
         settings["code"] = _loads(load(source, json.dumps(settings | limits)))["value"]
@@ -119,7 +125,8 @@ _REHEARSED = ("the same words", "print other words, 12.5 of them!", "other words
 
 def _load(source: str) -> str:
     module = types.ModuleType("evaluator")
-    module.__file__ = _loaded.filename
+    module.__file__ = f"{_loaded.directory}/{_loaded.filename}" if _loaded.directory else _loaded.filename
+    module.__dict__["__builtins__"] = vars(builtins)  # and not our own, in which nobody bends anything
     sys.modules["evaluator"] = module
     linecache.cache[_loaded.filename] = (
         len(source),
