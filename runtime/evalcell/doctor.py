@@ -13,13 +13,16 @@ from typing import Any
 
 from msgspec import Struct
 
+from evalcell import disk
 from evalcell.configuration import LimitsModel, Operator
 from evalcell.data import data_path
 from evalcell.errors import EvalcellError
 from evalcell.evaluator import Evaluator
+from evalcell.manifest import Manifest
 from evalcell.records import Record
 from evalcell.running import cores
 from evalcell.runs import Order, start
+from evalcell.settings import settle
 from evalcell.version import __version__
 from evalcell_sandboxes import Language, Progress, SandboxError, Version, names, sandbox, silent
 from evalcell_sandboxes.caching import cache_path
@@ -62,6 +65,18 @@ class Directory(Struct, frozen=True):
     size_bytes: int | None
 
 
+class Disk(Struct, frozen=True):
+    """What is kept because it was slow to make, by kind, and how much of it may be kept."""
+
+    bytes: dict[str, int]
+    budget_bytes: int
+    source: str
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.bytes.values())
+
+
 class Health(Struct, frozen=True):
     """The state of the installation."""
 
@@ -71,6 +86,7 @@ class Health(Struct, frozen=True):
     cores: int
     walls: tuple[Wall, ...]
     directories: tuple[Directory, ...]
+    disk: Disk
     optional: dict[str, str | None]
 
     @property
@@ -91,6 +107,7 @@ def examine(progress: Progress = silent) -> Health:
             *(Wall(name, why, exists=False) for name, why in not_yet().items()),
         ),
         directories=(_directory("cache", cache_path()), _directory("data", data_path())),
+        disk=_disk(),
         optional={name: _version(name) for name in _OPTIONAL},
     )
 
@@ -117,6 +134,13 @@ def _wall(name: str, progress: Progress) -> Wall:
         )
     except (SandboxError, EvalcellError, OSError) as error:
         return Wall(name, str(error))
+
+
+def _disk() -> Disk:
+    settled = settle(Manifest(), Operator())
+    walls = [sandbox(name, settled.site) for name in names()]
+    kept = disk.sizes(wall for wall in walls if wall.unavailable_reason() is None)
+    return Disk(kept, settled.disk_bytes, settled.sources["disk_bytes"])
 
 
 def _directory(purpose: str, path: Path) -> Directory:

@@ -2,18 +2,29 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import Event
 
+from evalcell import disk
 from evalcell.configuration import Operator
 from evalcell.datasets import Row
+from evalcell.disk import Noting
 from evalcell.engine.engine import Engine
 from evalcell.errors import EvaluatorError
 from evalcell.evaluator import Evaluator, Understood, understand
 from evalcell.planning import Planned, make_plan
 from evalcell.settings import operator_limits
-from evalcell_sandboxes import DependencyProblem, Language, Progress, SandboxUnavailable, sandbox, silent
+from evalcell_sandboxes import (
+    DependencyProblem,
+    Language,
+    Progress,
+    Sandbox,
+    SandboxUnavailable,
+    assets,
+    sandbox,
+    silent,
+)
 
 # Which guest reads a language: parsing happens behind a wall too.
 _PARSERS = {Language.PYTHON: "wasm", Language.TYPESCRIPT: "deno"}
@@ -44,9 +55,10 @@ def parsed(
         UsageError, EvaluatorError: It cannot be run.
         SandboxUnavailable, SandboxFault: What parses it is not here, or failed.
     """
-    parser = _prepare_parser(evaluator, progress)
-    with Engine(lanes, stop) as engine:
-        description = engine.describe(evaluator.text, operator_limits(operator), parser)
+    parser = _parser(evaluator)
+    with parser.holding(None), Engine(lanes, stop) as engine:
+        parser.prepare(None, progress)
+        description = engine.describe(evaluator.text, operator_limits(operator), parser.name)
         meanwhile()
         _import_what_comes_next(evaluator)
         yield understand(evaluator, description()), engine
@@ -72,12 +84,19 @@ def ready(
         UsageError, EvaluatorError: It cannot be run, or not in this way.
         SandboxUnavailable, SandboxFault: What it needs is not here, or failed.
     """
-    with parsed(evaluator, operator, lanes=lanes, stop=stop, progress=progress, meanwhile=meanwhile) as (
-        understood,
-        engine,
-    ):
-        planned = make_plan(understood, operator, started_ns=started_ns, seed=seed, id_path=id_path, progress=progress)
-        prepare(planned, progress)
+    noting = Noting(progress)
+    with ExitStack() as stack:
+        understood, engine = stack.enter_context(
+            parsed(evaluator, operator, lanes=lanes, stop=stop, progress=noting, meanwhile=meanwhile)
+        )
+        if understood.manifest.assets:
+            stack.enter_context(assets.holding())
+        planned = make_plan(understood, operator, started_ns=started_ns, seed=seed, id_path=id_path, progress=noting)
+        stack.enter_context(planned.sandbox.holding(planned.plan.program))
+        prepare(planned, noting)
+        if noting.worked or planned.plan.program.assets:
+            walls = {wall.name: wall for wall in (_parser(evaluator), planned.sandbox)}
+            disk.prune(walls.values(), planned.settings.disk_bytes)
         yield Ready(understood, planned, engine)
 
 
@@ -133,13 +152,11 @@ def _import_what_comes_next(evaluator: Evaluator) -> None:
         import evalcell.blocks  # noqa: F401
 
 
-def _prepare_parser(evaluator: Evaluator, progress: Progress) -> str:
-    parser = _PARSERS[evaluator.language]
-    wall = sandbox(parser)
+def _parser(evaluator: Evaluator) -> Sandbox:
+    wall = sandbox(_PARSERS[evaluator.language])
     if reason := wall.unavailable_reason():
-        raise SandboxUnavailable(parser, reason)
-    wall.prepare(None, progress)
-    return parser
+        raise SandboxUnavailable(wall.name, reason)
+    return wall
 
 
 def cores() -> int:

@@ -7,10 +7,13 @@ are copied and hashed, and never looked into: a pickle is as good as any other f
 import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO
 
-from evalcell_sandboxes.caching import cache_dir, private_dir, replacing
+from evalcell_sandboxes import disk
+from evalcell_sandboxes.caching import cache_dir, cache_path, private_dir, replacing
+from evalcell_sandboxes.disk import Kept
 from evalcell_sandboxes.errors import SandboxFault
 from evalcell_sandboxes.program import Asset
 
@@ -40,6 +43,21 @@ def keep(file: BinaryIO, most_bytes: int) -> tuple[str, int]:
         with replacing(kept) as temporary:
             _copy(file, temporary, digest, size)
     return digest, size
+
+
+def holding() -> AbstractContextManager[None]:
+    """Keeps all assets where they are, those too that are only just copied."""
+    return disk.held("assets")
+
+
+def kept() -> list[Kept]:
+    """Every copy there is."""
+    return disk.files("asset", cache_path() / "assets", "[0-9a-f]*")
+
+
+def discard(item: Kept) -> bool:
+    """Removes one of them, unless somebody uses assets."""
+    return disk.discard_file(cache_path() / "assets" / item.key, "assets")
 
 
 def size_of(asset: Asset) -> int:

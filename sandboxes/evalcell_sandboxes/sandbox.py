@@ -2,11 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from typing import ClassVar, Protocol
 
 from evalcell_sandboxes.description import Description, SyntaxProblem
+from evalcell_sandboxes.disk import Kept
 from evalcell_sandboxes.errors import SandboxUnavailable
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Outcome
 from evalcell_sandboxes.program import Confinement, Language, Limits, Program
@@ -125,6 +126,18 @@ class Sandbox(ABC):
         Raises:
             SandboxUnavailable: Something is missing; the message says what, and how to get it.
         """
+
+    def holding(self, program: Program | None) -> AbstractContextManager[None]:  # noqa: ARG002 - most keep nothing
+        """Sees to it that nobody removes what `prepare` makes for the program, or for any without one."""
+        return nullcontext()
+
+    def kept(self) -> list[Kept]:
+        """What this wall keeps on disk, and could make again."""
+        return []
+
+    def discard(self, item: Kept) -> bool:  # noqa: ARG002
+        """Removes something that is kept. False where it is in use, and stays."""
+        return False
 
     def clear_away(self, *, unopened: int) -> None:  # noqa: ARG002 - most walls leave nothing
         """Removes what sessions have left behind whose processes were killed. Does what it can, and never fails.

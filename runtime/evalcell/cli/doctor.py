@@ -10,7 +10,7 @@ from evalcell.cli.screen import Screen
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from evalcell.doctor import Health, Wall
+    from evalcell.doctor import Disk, Health, Wall
 
 UNAVAILABLE = 4
 
@@ -48,10 +48,22 @@ def _show(health: "Health") -> None:
     for directory in health.directories:
         size = "not made yet" if directory.size_bytes is None else f"{directory.size_bytes / 1e6:,.1f} MB"
         console.print(f"  {directory.purpose:<8} {directory.path}  {size}", markup=False)
+    _show_disk(console, health.disk)
     console.print("\n[bold]optional packages[/bold]")
     for package, version in health.optional.items():
         state = version or "not installed"
         console.print(f"  {package:<8} {state}  ({purpose(package)})", markup=False)
+
+
+def _show_disk(console: "Console", disk: "Disk") -> None:
+    console.print("\n[bold]kept because it was slow to make[/bold]")
+    for kind, size in sorted(disk.bytes.items()):
+        console.print(f"  {kind + 's':<10} {size / 1e6:>10,.1f} MB", markup=False)
+    console.print(
+        f"  {'in all':<10} {disk.total_bytes / 1e6:>10,.1f} MB of {disk.budget_bytes / 1e6:,.0f} MB  ({disk.source}; "
+        "what was not used for longest goes first)",
+        markup=False,
+    )
 
 
 def _show_wall(console: "Console", wall: "Wall") -> None:

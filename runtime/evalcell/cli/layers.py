@@ -115,7 +115,7 @@ def _remove(engine: Engine, chosen: list[Layer]) -> None:
     freed = 0
     for layer in chosen:
         try:
-            kept.remove(engine, layer)
+            kept.remove(engine, layer.key)
         except SandboxUnavailable as error:
             click.echo(f"kept     {_key(layer)}: {error.reason}", err=True)
             continue

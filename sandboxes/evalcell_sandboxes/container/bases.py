@@ -16,6 +16,7 @@ import msgspec
 
 from evalcell_sandboxes.caching import alone, cache_dir, private_dir, replacing
 from evalcell_sandboxes.container.engine import Engine
+from evalcell_sandboxes.disk import Kept
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
 from evalcell_sandboxes.sandbox import Progress
 from evalcell_sandboxes.site import ENVIRONMENT
@@ -27,6 +28,8 @@ DEFAULT = "python:3.12-slim"
 SETTING = ENVIRONMENT["base"]
 _PACKED = "evalcell-base"
 _DIGEST = "evalcell.digest"
+LAYER = "evalcell.layer"
+"""The label of what stands on a base, and has its other labels too."""
 _PROBE_BYTES = 256 * 1024**2
 _PROBE_SECONDS = 60
 _PROBE = """
@@ -188,6 +191,30 @@ def _pull(engine: Engine, name: str) -> str:
 def _can_pack(engine: Engine) -> bool:
     """Whether what runs here runs there too."""
     return sys.platform == "linux" and engine.found.is_here and engine.machine == platform.machine()
+
+
+def left(engine: Engine, stood_on: set[str]) -> list[Kept]:
+    """The bases that were packed for Pythons of former days, and that no layer stands on."""
+    with contextlib.suppress(SandboxUnavailable):
+        stood_on = stood_on | {current(engine).image}
+    with engine.translated("bases were listed"):
+        images = engine.api.images(filters={"label": _DIGEST})
+    return [
+        Kept("base", image["Id"], image["Size"], float(image["Created"]))
+        for image in images
+        if image["Id"] not in stood_on and LAYER not in image["Labels"]
+    ]
+
+
+def remove(engine: Engine, image: str) -> bool:
+    """Removes a base, unless a container or another image stands on it."""
+    from docker.errors import APIError
+
+    try:
+        engine.api.remove_image(image)
+    except APIError:
+        return False
+    return True
 
 
 def packed_name() -> str:

@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 
 from evalcell_sandboxes.caching import alone, cache_dir, private_dir, replacing
 from evalcell_sandboxes.container import box, installing, locking
-from evalcell_sandboxes.container.bases import Base
+from evalcell_sandboxes.container.bases import LAYER, Base
 from evalcell_sandboxes.container.engine import OWNER, Engine
 from evalcell_sandboxes.container.trees import discard
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
@@ -30,7 +30,6 @@ from evalcell_sandboxes.sandbox import Progress
 PACKAGES = "/opt/evalcell/packages"
 """Where the packages are in an image."""
 REPOSITORY = "evalcell-layer"
-LABEL = "evalcell.layer"
 _FORMAT = "1"
 _COMPILE_SECONDS = 900
 _COMPILE_BYTES = 4 * 1024**3
@@ -52,6 +51,7 @@ class Layer(msgspec.Struct, frozen=True):
     built: float
     used: float | None
     evaluators: tuple[str, ...]
+    stands_on: str = ""
 
 
 class _Uses(msgspec.Struct):
@@ -203,7 +203,7 @@ def _compile(engine: Engine, container: str) -> None:
 def _commit(engine: Engine, container: str, key: str, base: Base, lock: str) -> None:
     labels = {
         OWNER: "",  # which it would have from its container
-        LABEL: key,
+        LAYER: key,
         "evalcell.base": base.digest,
         "evalcell.base.name": base.name,
         "evalcell.base.image": base.image,
@@ -219,14 +219,14 @@ def _commit(engine: Engine, container: str, key: str, base: Base, lock: str) -> 
 def found(engine: Engine) -> list[Layer]:
     """Every layer on the engine, the one used last first."""
     with engine.translated("layers were listed"):
-        images = engine.api.images(filters={"label": LABEL})
+        images = engine.api.images(filters={"label": LAYER})
         sizes = {image["Id"]: image["Size"] for image in engine.api.images(all=True)}
     layers = [_layer(image["Labels"], image["Size"], sizes, image["Created"]) for image in images]
     return sorted(layers, key=lambda layer: layer.used or layer.built, reverse=True)
 
 
 def _layer(labels: dict[str, str], size: int, sizes: dict[str, int], created: float) -> Layer:
-    key = labels[LABEL]
+    key = labels[LAYER]
     uses = _uses(key)
     return Layer(
         key=key,
@@ -238,10 +238,11 @@ def _layer(labels: dict[str, str], size: int, sizes: dict[str, int], created: fl
         built=float(labels.get("evalcell.built", created)),
         used=uses.used if uses else None,
         evaluators=tuple(sorted(uses.evaluators)) if uses else (),
+        stands_on=labels.get("evalcell.base.image", ""),
     )
 
 
-def remove(engine: Engine, layer: Layer) -> None:
+def remove(engine: Engine, key: str) -> None:
     """Removes a layer.
 
     Raises:
@@ -251,14 +252,14 @@ def remove(engine: Engine, layer: Layer) -> None:
 
     with engine.translated("a layer was removed"):
         try:
-            engine.api.remove_image(f"{REPOSITORY}:{layer.key}")
+            engine.api.remove_image(f"{REPOSITORY}:{key}")
         except APIError as error:
             if error.status_code != 409:  # noqa: PLR2004 - a conflict
                 raise
             raise SandboxUnavailable(
-                "container", f"layer {layer.key[:12]} is in use. Try again when its runs are done."
+                "container", f"layer {key[:12]} is in use. Try again when its runs are done."
             ) from error
-    (_notes() / f"{layer.key}.json").unlink(missing_ok=True)
+    (_notes() / f"{key}.json").unlink(missing_ok=True)
 
 
 def unused(engine: Engine, days: float) -> list[Layer]:

@@ -9,10 +9,11 @@ from typing import ClassVar
 
 from evalcell_sandboxes import assets
 from evalcell_sandboxes.caching import cache_dir, private_dir, replacing
-from evalcell_sandboxes.container import bases, layers, prereqs, shipping
+from evalcell_sandboxes.container import bases, layers, prereqs, shipping, stock
 from evalcell_sandboxes.container.addresses import settled
 from evalcell_sandboxes.container.engine import Engine
 from evalcell_sandboxes.description import Description, SyntaxProblem
+from evalcell_sandboxes.disk import Kept
 from evalcell_sandboxes.errors import SandboxError, SandboxUnavailable
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Invalid
 from evalcell_sandboxes.program import Confinement, Language, Limits, Program
@@ -81,6 +82,20 @@ class ContainerSandbox(Sandbox):
         base = bases.find(self._engine, progress)
         if program is not None:
             shipping.ensure(self._engine, base, program, progress)
+
+    @contextmanager
+    def holding(self, program: Program | None) -> Iterator[None]:
+        if program is None:
+            yield
+            return
+        with stock.holding(bases.current(self._engine), program):
+            yield
+
+    def kept(self) -> list[Kept]:
+        return stock.kept(self._engine)
+
+    def discard(self, item: Kept) -> bool:
+        return stock.discard(self._engine, item)
 
     def clear_away(self, *, unopened: int) -> None:
         with contextlib.suppress(SandboxError):  # the next run will see to it

@@ -16,7 +16,7 @@ from typing import IO
 
 from evalcell_sandboxes import assets
 from evalcell_sandboxes.container import box, layers
-from evalcell_sandboxes.container.bases import Base
+from evalcell_sandboxes.container.bases import LAYER, Base
 from evalcell_sandboxes.container.engine import OWNER, Engine
 from evalcell_sandboxes.program import Asset, Program
 from evalcell_sandboxes.sandbox import Progress
@@ -30,6 +30,12 @@ def image_of(base: Base, program: Program) -> str:
     """The image that a program runs in."""
     below = layers.image_of(base, program.lock)
     return f"{layers.REPOSITORY}:{_key_of(base, program)}" if program.assets else below
+
+
+def keys_of(base: Base, program: Program) -> list[str]:
+    """The layers that a program stands on, by their keys."""
+    packages = [layers.key_of(base, program.lock)] if program.lock else []
+    return packages + ([_key_of(base, program)] if program.assets else [])
 
 
 def ensure(engine: Engine, base: Base, program: Program, progress: Progress) -> None:
@@ -111,7 +117,7 @@ def _commit(engine: Engine, container: str, key: str, base: Base, program: Progr
         below = engine.client.images.get(layers.image_of(base, program.lock))
         labels = {
             OWNER: "",  # which it would have from its container
-            layers.LABEL: key,
+            LAYER: key,
             "evalcell.base": base.digest,
             "evalcell.base.name": base.name,
             "evalcell.base.image": str(below.id),

@@ -16,9 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from evalcell_sandboxes.caching import alone, cache_dir, private_dir
+from filelock import FileLock, Timeout
+
+from evalcell_sandboxes.caching import alone, cache_dir, cache_path, private_dir
 from evalcell_sandboxes.container import complaints, indexes
-from evalcell_sandboxes.container.trees import Growth, discard
+from evalcell_sandboxes.container.trees import Growth, discard, weight
+from evalcell_sandboxes.disk import Kept
 from evalcell_sandboxes.errors import DependencyProblem
 from evalcell_sandboxes.sandbox import Progress
 
@@ -138,6 +141,26 @@ def workplace(progress: Progress) -> Iterator[Workplace]:
             yield Workplace(private_dir(home / "cache"), directory)
         finally:
             discard(directory)
+
+
+def kept() -> list[Kept]:
+    """The cache, which spares a download where packages are needed again."""
+    home = cache_path() / "uv"
+    try:
+        return [Kept("download", "uv", weight(home / "cache"), (home / ".lock").stat().st_mtime)]
+    except OSError:  # there is none
+        return []
+
+
+def discard_cache() -> bool:
+    """Throws the cache away, unless somebody is using it."""
+    home = private_dir(cache_dir() / "uv")
+    try:
+        with FileLock(home / ".lock", timeout=0, mode=0o600):
+            discard(home / "cache")
+    except Timeout:
+        return False
+    return True
 
 
 def binary() -> str:

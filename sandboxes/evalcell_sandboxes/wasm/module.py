@@ -5,14 +5,19 @@ Compiling takes about ten seconds and a gigabyte of memory, so it happens in a p
     python -m evalcell_sandboxes.wasm.module IMAGE TARGET
 """
 
+import contextlib
 import gzip
 import hashlib
+import os
 import platform
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from evalcell_sandboxes.caching import alone, cache_dir, private_dir, replacing
+from evalcell_sandboxes import disk
+from evalcell_sandboxes.caching import alone, cache_dir, cache_path, private_dir, replacing
+from evalcell_sandboxes.disk import Kept
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
 from evalcell_sandboxes.sandbox import Progress
 from evalcell_sandboxes.versions import installed
@@ -50,6 +55,8 @@ def prepare(progress: Progress) -> Path:
     """
     compiled = path()
     if compiled.exists():
+        with contextlib.suppress(OSError):  # whoever cannot write there cannot remove it either
+            os.utime(compiled)
         return compiled
     with alone(compiled.with_suffix(".lock"), progress, "another process that compiles the same"):
         if not compiled.exists():
@@ -58,6 +65,25 @@ def prepare(progress: Progress) -> Path:
             with replacing(compiled) as temporary:
                 _run([sys.executable, "-P", "-m", __name__, str(source), str(temporary)], "compile the guest image")
     return compiled
+
+
+def holding() -> AbstractContextManager[None]:
+    """Keeps the module where it is."""
+    return disk.held(_held_as(path().name))
+
+
+def kept() -> list[Kept]:
+    """Modules in the cache, of this version and of former ones, and the images that they were made of."""
+    return disk.files("module", cache_path() / "wasm", "*.cwasm", "*.wasm.gz")
+
+
+def discard(item: Kept) -> bool:
+    """Removes one of them, unless it is in use."""
+    return disk.discard_file(cache_path() / "wasm" / item.key, _held_as(item.key))
+
+
+def _held_as(name: str) -> str:
+    return f"module-{name}"
 
 
 def _image(progress: Progress) -> Path:

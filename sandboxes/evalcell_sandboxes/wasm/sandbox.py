@@ -2,12 +2,13 @@
 
 import atexit
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from evalcell_sandboxes.description import Description, SyntaxProblem
+from evalcell_sandboxes.disk import Kept
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
 from evalcell_sandboxes.outcome import Crashed, Exceeded
 from evalcell_sandboxes.program import Confinement, Language, Limits, Program
@@ -53,6 +54,15 @@ class WasmSandbox(Sandbox):
 
     def prepare(self, program: Program | None, progress: Progress) -> None:  # noqa: ARG002 - every program needs the same
         module.prepare(progress)
+
+    def holding(self, program: Program | None) -> AbstractContextManager[None]:  # noqa: ARG002
+        return module.holding()
+
+    def kept(self) -> list[Kept]:
+        return module.kept()
+
+    def discard(self, item: Kept) -> bool:
+        return module.discard(item)
 
     def warm_up(self) -> None:
         from evalcell_sandboxes.wasm import engine, session  # noqa: F401

@@ -1,0 +1,75 @@
+"""What is kept on disk because it was slow to make, who uses it, and how it goes when others need the room.
+
+Whoever uses something holds it, and whoever removes it must have it alone. The kernel keeps count of that: a process
+that was killed holds nothing.
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from evalcell_sandboxes.caching import cache_dir, private_dir
+from evalcell_sandboxes.errors import SandboxFault
+
+Kind = Literal["layer", "base", "module", "download", "asset"]
+
+
+class Kept(Struct, frozen=True):
+    """Something that is kept. `used` is when it was used last, in seconds since 1970."""
+
+    kind: Kind
+    key: str
+    size_bytes: int
+    used: float
+
+
+@contextmanager
+def held(*keys: str) -> Iterator[None]:
+    """Holds things while they are used: nobody removes them. Where nothing can be written, nothing can be removed."""
+    with ExitStack() as stack:
+        for key in keys:
+            with contextlib.suppress(OSError, SandboxFault):
+                _lock(stack, key, fcntl.LOCK_SH)
+        yield
+
+
+@contextmanager
+def alone_with(key: str) -> Iterator[bool]:
+    """Says whether nobody holds it, and keeps it so meanwhile."""
+    with ExitStack() as stack:
+        try:
+            _lock(stack, key, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def files(kind: Kind, directory: Path, *patterns: str) -> list[Kept]:
+    """Files that are kept, each noted as used by its time of change."""
+    found = []
+    for path in (path for pattern in patterns for path in directory.glob(pattern)):
+        with contextlib.suppress(OSError):  # somebody has just removed it
+            info = path.stat()
+            found.append(Kept(kind, path.name, info.st_size, info.st_mtime))
+    return found
+
+
+def discard_file(path: Path, held_as: str) -> bool:
+    """Removes a file, unless somebody holds it."""
+    with alone_with(held_as) as free:
+        if free:
+            path.unlink(missing_ok=True)
+    return free
+
+
+def _lock(stack: ExitStack, key: str, how: int) -> None:
+    file = os.open(private_dir(cache_dir() / "uses") / key, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    stack.callback(os.close, file)  # which gives it up
+    fcntl.flock(file, how)
