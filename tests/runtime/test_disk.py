@@ -1,0 +1,122 @@
+"""What is kept on disk stays within a budget; what was not used for longest goes first, and nothing in use ever goes."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from evalcell import disk
+from evalcell_sandboxes import assets, sandbox
+from evalcell_sandboxes.disk import alone_with, held
+from evalcell_sandboxes.wasm import module
+
+HOLD = """
+import sys, time
+from evalcell_sandboxes.disk import held
+with held(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache with modules of 100 bytes, used one after the other, and an asset that was used before all of them."""
+    monkeypatch.setenv("EVALCELL_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "cache").mkdir(mode=0o700)
+    for place in ("wasm", "assets"):
+        (tmp_path / "cache" / place).mkdir(mode=0o700)
+    now = time.time()
+    for number, name in enumerate(("assets/aa", "wasm/b.cwasm", "wasm/c.cwasm", "wasm/d.wasm.gz", "wasm/e.cwasm")):
+        path = tmp_path / "cache" / name
+        path.write_bytes(b"x" * 100)
+        os.utime(path, (now, now - 1000 + number))
+    return tmp_path / "cache"
+
+
+def left(cache):
+    return sorted(path.name for place in ("wasm", "assets") for path in (cache / place).iterdir())
+
+
+@pytest.fixture
+def holder():
+    """Starts a process that holds something, and gives it when it does."""
+    started = []
+
+    def hold(key):
+        process = subprocess.Popen([sys.executable, "-c", HOLD, key], stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield hold
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_what_was_not_used_for_longest_goes_first(cache):
+    gone = disk.prune([sandbox("wasm")], 300)
+    assert [item.key for item in gone] == ["aa", "b.cwasm"]
+    assert left(cache) == ["c.cwasm", "d.wasm.gz", "e.cwasm"]
+
+
+def test_nothing_goes_within_the_budget(cache):
+    assert disk.sizes([sandbox("wasm")]) == {"module": 400, "asset": 100}
+    assert disk.prune([sandbox("wasm")], 500) == []
+    assert len(left(cache)) == 5
+
+
+def test_what_is_in_use_stays_whatever_the_budget(cache, holder):
+    holder("module-b.cwasm")
+    with held("assets"):
+        disk.prune([sandbox("wasm")], 0)
+    assert left(cache) == ["aa", "b.cwasm"]
+
+
+def test_control_without_a_holder_all_of_it_goes(cache):
+    disk.prune([sandbox("wasm")], 0)
+    assert left(cache) == []
+
+
+def test_a_process_that_was_killed_holds_nothing(cache, holder):
+    process = holder("module-b.cwasm")
+    with alone_with("module-b.cwasm") as free:
+        assert not free
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    with alone_with("module-b.cwasm") as free:
+        assert free
+
+
+def test_two_may_hold_the_same(cache, holder):
+    holder("module-b.cwasm")
+    with held("module-b.cwasm"), alone_with("module-b.cwasm") as free:
+        assert not free
+
+
+def test_using_something_makes_it_the_last_to_go(cache):
+    used = module.path()
+    used.write_bytes(b"x" * 100)
+    os.utime(used, (0, 0))
+    module.prepare(lambda *_: None)
+    disk.prune([sandbox("wasm")], 100)
+    assert left(cache) == [used.name]
+
+
+def test_a_run_holds_the_module_that_it_runs_in(score, engine_for):
+    made = engine_for("def evaluate(output): return output")
+    assert made.planned.sandbox.name == "wasm"
+    with alone_with(f"module-{module.path().name}") as free:
+        assert not free
+
+
+def test_a_cache_that_cannot_be_written_to_is_no_reason_to_fail(monkeypatch):
+    monkeypatch.setenv("EVALCELL_CACHE_DIR", "/proc/nowhere")
+    with held("anything"):
+        assert assets.kept() == []
+        assert disk.sizes([sandbox("wasm")]) == {}
