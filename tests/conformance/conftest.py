@@ -2,11 +2,13 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import shipping
 
+from evalcell_sandboxes.caching import cache_dir
 from evalcell_sandboxes.stacks import start_with_plenty
 from evalcell_sandboxes.wasm import snapshot
 
@@ -20,6 +22,14 @@ def restoring() -> None:
     if os.environ.get("CI") == "true" and sys.platform == "linux":
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tidy_store() -> Iterator[None]:
+    """Removes the assets that tests have put into the store."""
+    yield
+    for digest in shipping.made:
+        (cache_dir() / "assets" / digest).unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,8 @@
 import gzip
 import io
 import json
-import os
 import pickle
+import random
 import subprocess
 import sys
 import tarfile
@@ -273,7 +273,7 @@ def test_a_copy_that_was_changed_in_the_store_is_never_used(wall, tmp_path, monk
 
 
 def test_twenty_megabytes_fit_under_the_default_limits(wall):
-    content = os.urandom(1 << 20) * 20
+    content = random.Random(7).randbytes(1 << 20) * 20
     source = "CONTENT = open('large.bin', 'rb').read()\n" + EVALUATE + (
         "    with open('large.bin', 'rb') as file:\n        file.seek(-output, 2)\n        return file.read(2).hex()\n"
     )  # fmt: skip

@@ -20,11 +20,14 @@ from evalcell_sandboxes import (
 from evalcell_sandboxes.stacks import start_with_plenty
 
 MOST_BYTES = 512 * 1024**2
+made: set[str] = set()
+"""The digests of what was put into the store, for whoever tidies up."""
 
 
 def shipped(source: str, files: Mapping[str, bytes], filename: str = "judge.py") -> Program:
     """A program whose assets are in the store."""
     kept = [Asset(name, assets.keep(io.BytesIO(content), MOST_BYTES)[0]) for name, content in sorted(files.items())]
+    made.update(asset.sha256 for asset in kept)
     return Program(source=source, filename=filename, assets=tuple(kept))
 
 

@@ -1,0 +1,240 @@
+"""Values that were granted: canaries in the environment, which must turn up nowhere but inside the sandbox.
+
+The code is clumsy, not hostile: it prints its token, raises it, returns it. The control shows that each of these ways
+does lead out, with the same text given as an ordinary argument.
+"""
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+SOURCE = """
+import os, sys, time
+
+print("loading with", os.environ.get("CANARY", "nothing"))
+
+def fit(rows):
+    print("fitted with", os.environ.get("CANARY"))
+
+def evaluate(output, secret=None):
+    secret = secret or os.environ["CANARY"]
+    time.sleep(0.02)
+    if output == "print":
+        print("token", secret)
+        os.write(2, secret.encode())
+        return 1.0
+    if output == "raise":
+        raise ValueError(f"cannot log in with {secret!r}")
+    if output == "chain":
+        try:
+            {}[secret]
+        except KeyError as error:
+            raise RuntimeError(secret) from error
+    if output == "label":
+        return {"label": secret, "explanation": f"<{secret}>", "metadata": {"deep": [{secret: secret}]}}
+    if output == "name":
+        return {secret: 1.0, "other": 0.0}
+    if output == "long":
+        print("x" * 65_500 + secret)
+        return 1.0
+    if output == "big error":
+        raise ValueError("y" * 3_980 + secret)
+    if output == "exit":
+        sys.exit(secret)
+    if output == "invalid":
+        return {"score": secret}
+    if output == "object":
+        return type(secret, (), {})()
+    return os.environ.get("HOME_OF_THE_HOST", "nothing else") == "nothing else" and len(secret)
+
+def aggregate(results):
+    raise ValueError("in the end: " + os.environ.get("CANARY", results[0]["id"]))
+"""
+WAYS = ["print", "raise", "chain", "label", "name", "long", "big error", "exit", "invalid", "object", "length"]
+
+
+@pytest.fixture
+def canary():
+    return f"canary-{secrets.token_hex(12)}"
+
+
+@pytest.fixture(params=["wasm", "container"])
+def wall(request):
+    if request.param == "container":
+        request.getfixturevalue("container_wall")
+    return request.param
+
+
+class Watch(threading.Thread):
+    """Looks at every process there is, again and again, for what it was called with and what is in its environment.
+
+    The command itself was given the value by its operator. A process that it starts is a copy of it for a moment, until
+    it executes something else: as long as it is called as the command is, it counts as that.
+    """
+
+    def __init__(self, owner: int, canary: str) -> None:
+        super().__init__(daemon=True)
+        self._owner, self._canary = owner, canary.encode()
+        self.looked, self.seen, self.stopped = 0, [], False
+
+    def run(self) -> None:
+        while not self.stopped:
+            for process in Path("/proc").iterdir():
+                if process.name.isdigit() and int(process.name) not in (self._owner, os.getpid()):
+                    self._look_at(process)
+            time.sleep(0.02)
+
+    def _look_at(self, process: Path) -> None:
+        try:
+            if self._canary in (process / "environ").read_bytes() and not self._is_copy(process):
+                self.seen.append(str(process / "environ"))
+            if self._canary in (process / "cmdline").read_bytes():
+                self.seen.append(str(process / "cmdline"))
+            self.looked += 1
+        except OSError:  # it is gone
+            return
+
+    def _is_copy(self, process: Path) -> bool:
+        return (process / "cmdline").read_bytes() == Path(f"/proc/{self._owner}/cmdline").read_bytes()
+
+
+def run(wall, write, rows, tmp_path, canary, *flags, environment=None):
+    """Runs all ways out at once, and gives everything that anybody could read of it afterwards."""
+    out = tmp_path / "out.jsonl"
+    command = [sys.executable, "-m", "evalcell", "run", write("clumsy.py", SOURCE), "--data"]
+    command += [rows([{"id": f"row {way}", "output": way} for way in WAYS]), "--sandbox", wall, "--out", out, *flags]
+    started = subprocess.Popen(
+        command, env={**os.environ, **(environment or {})}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    watch = Watch(started.pid, canary)
+    watch.start()
+    said = started.communicate(timeout=120)
+    watch.stopped = True
+    watch.join()
+    assert started.returncode == 1, said
+    return out.read_text(), "".join(said), watch
+
+
+@pytest.mark.parametrize("isolation", ["row", "evaluator"])
+def test_a_granted_value_turns_up_nowhere(wall, isolation, write, rows, tmp_path, canary):
+    environment = {"CANARY": canary, "HOME_OF_THE_HOST": "visible"}
+    flags = ["--env", "CANARY", "--isolation", isolation]
+    records, said, watch = run(wall, write, rows, tmp_path, canary, *flags, environment=environment)
+    found = {record["id"].removeprefix("row "): record for record in map(json.loads, reversed(records.splitlines()))}
+    assert set(found) == set(WAYS)
+    assert found["length"]["score"] == len(canary)  # it was there, inside, and nothing else of the host's was
+    assert "[CANARY is hidden]" in found["print"]["stdout"]
+    assert "[CANARY is hidden]" in found["raise"]["error"]["message"]
+    assert "[CANARY is hidden]" in found["raise"]["error"]["traceback"]
+    assert "[CANARY is hidden]" in said  # of what aggregate has raised
+    for text in (records, said, json.dumps(found, ensure_ascii=False)):
+        assert canary not in text
+        assert canary[:-4] not in text
+    assert watch.looked > 100
+    assert watch.seen == []
+    assert _on_disk(tmp_path, canary) == []
+
+
+@pytest.mark.parametrize("way", WAYS[:-1])
+def test_control_what_was_not_granted_but_set_does_come_out(way, write, rows, evalcell, canary):
+    data = rows([{"id": canary, "output": way}])
+    done = evalcell("run", write("clumsy.py", SOURCE), "--data", data, "--set", f"secret={canary}", "--out", "-")
+    assert canary[:-8] in done.out
+
+
+def test_control_the_watch_sees_a_value_in_an_environment(canary):
+    with subprocess.Popen(["sleep", "60"], env={"CANARY": canary}) as process:
+        watch = Watch(1, canary)
+        watch.start()
+        until = time.monotonic() + 10
+        while not watch.seen and time.monotonic() < until:
+            time.sleep(0.05)
+        watch.stopped = True
+        process.kill()
+    assert f"/proc/{process.pid}/environ" in watch.seen
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+def test_what_is_printed_while_loading_fails_is_hidden_too(command, write, rows, evalcell, canary):
+    source = "import os\nprint(os.environ['CANARY'])\nraise OSError(os.environ['CANARY'])\ndef evaluate(output): pass\n"
+    flags = ["--env", "CANARY", "--json"]
+    done = evalcell(command, write("e.py", source), "--data", rows([{"output": 1}]), *flags, env={"CANARY": canary})
+    assert done.code == 2
+    assert canary not in done.out + done.err
+    assert "[CANARY is hidden]" in done.out
+
+
+def test_check_names_what_is_granted_and_shows_no_value(write, rows, evalcell, canary):
+    source = "import os\ndef evaluate(output):\n    print(os.environ['CANARY'])\n    return 1\n"
+    for flags in ([], ["--json"]):
+        arguments = (write("e.py", source), "--data", rows([{"output": 1}]), "--env", "CANARY", *flags)
+        done = evalcell("check", *arguments, env={"CANARY": canary})
+        assert done.code == 0, done.err
+        assert "CANARY" in done.out
+        assert canary not in done.out + done.err
+
+
+def test_no_image_and_no_container_holds_a_granted_value(
+    container_wall, engine_address, evalcell, write, rows, canary, tmp_path
+):
+    """Asked of the engine while rows run, and of what it has kept on disk and would hand out afterwards."""
+    import docker
+
+    (tmp_path / "words.txt").write_text("asset")
+    block = '# /// script\n# dependencies = ["unidecode==1.3.8"]\n# [tool.evalcell]\n# assets = ["words.txt"]\n# ///\n'
+    source = (
+        block + "import os, time\ndef evaluate(output):\n    time.sleep(0.05)\n    return len(os.environ['CANARY'])\n"
+    )
+    data = rows([{"output": number} for number in range(40)])
+    seen: list[str] = []
+    client = docker.DockerClient(base_url=engine_address)
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            for container in client.api.containers(all=True):
+                try:
+                    inspected = json.dumps(client.api.inspect_container(container["Id"]))
+                except docker.errors.APIError:
+                    continue
+                seen.append(inspected)
+            stop.wait(0.1)
+
+    watching = threading.Thread(target=look)
+    watching.start()
+    try:
+        done = evalcell(
+            "run", write("e.py", source), "--data", data, "--env", "CANARY", "--json", env={"CANARY": canary}
+        )
+    finally:
+        stop.set()
+        watching.join()
+    assert done.code == 0, done.err
+    assert done.json()["scores"]["e"]["mean"] == len(canary)
+    assert seen
+    assert not [text for text in seen if canary in text]
+    for image in client.images.list(filters={"label": "evalcell.layer"}):
+        assert canary not in json.dumps(image.attrs) + json.dumps(image.history())
+    newest = max(client.images.list(filters={"label": "evalcell.layer"}), key=lambda image: image.attrs["Created"])
+    assert not any(canary.encode() in piece for piece in newest.save())
+    client.close()
+
+
+def _on_disk(tmp_path: Path, canary: str) -> list[str]:
+    """The files of this test, of the cache and of the data directory that hold it."""
+    from evalcell.data import data_path
+    from evalcell_sandboxes.caching import cache_path
+
+    found = []
+    for place in (tmp_path, cache_path(), data_path()):
+        for path in place.rglob("*") if place.exists() else ():
+            if path.is_file() and path.stat().st_size < 10**7 and canary.encode() in path.read_bytes():
+                found += [str(path)]
+    return found
