@@ -141,7 +141,18 @@ def _settings(settled: Settings, plan: Plan) -> dict[str, dict[str, Any]]:
         **{name: getattr(settled.site, name) or None for name in Site.__struct_fields__},
         "disk_bytes": settled.disk_bytes,
     }
-    return {name: {"value": value, "source": settled.sources.get(name, DEFAULT)} for name, value in values.items()}
+    shown = {name: {"value": value, "source": settled.sources.get(name, DEFAULT)} for name, value in values.items()}
+    return {**shown, **_engine(settled, plan)}
+
+
+def _engine(settled: Settings, plan: Plan) -> dict[str, dict[str, Any]]:
+    """The engine that containers run on, also where nobody has said which."""
+    if plan.sandbox != "container" or settled.site.engine:
+        return {}
+    from evalcell_sandboxes.container.addresses import find
+
+    found = find(settled.site)
+    return {"engine": {"value": found.url, "source": found.source}}
 
 
 def _try(prepared: Ready, data: str, form: Format | None, count: int, progress: Progress) -> list[dict[str, Any]]:

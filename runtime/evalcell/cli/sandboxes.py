@@ -111,7 +111,7 @@ def _lines(configuration: Configuration) -> list[str]:
 def _phrase(value: Any) -> str:
     match value:
         case dict():
-            return ", ".join(f"{key}={number:g}" for key, number in value.items())
+            return ", ".join(f"{key}={number}" for key, number in value.items())
         case list():
             return ", ".join(value)
     return str(value)
