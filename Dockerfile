@@ -17,16 +17,18 @@ WORKDIR /src
 COPY . .
 RUN /build/bin/python -m build --wheel --no-isolation --outdir /dist \
  && /build/bin/pip --python /opt/evalcell/bin/python install --no-cache-dir --no-compile --no-index --no-deps /dist/*.whl
-# For any processor, so that the first run finds it compiled wherever it is. Files are never looked at again for changes.
+# Compiled here, since nobody may write there later: the guest for any processor, Python's files for good.
 RUN /opt/evalcell/bin/python -P -m evalcell_sandboxes.wasm.module \
  && /opt/evalcell/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/evalcell/lib
 
 FROM ${BASE}
 # The user's number is fixed, so that volumes keep their owner. Any other may be named with --user: everybody may write to
-# the home directory, as to /tmp, and nobody to anything else.
+# the home directory, as to /tmp, and nobody to anything else. Many bases come with a standard library that is not compiled.
 RUN echo 'evalcell:x:10001:10001::/home/evalcell:/usr/sbin/nologin' >> /etc/passwd \
  && echo 'evalcell:x:10001:' >> /etc/group \
- && mkdir -p /home/evalcell && chmod 1777 /home/evalcell
+ && mkdir -p /home/evalcell && chmod 1777 /home/evalcell \
+ && python3 -m compileall -q -j 0 --invalidation-mode unchecked-hash -x '/(tests?|idlelib|lib2to3|(site|dist)-packages)/' \
+      "$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')"
 COPY --from=build /opt/evalcell /opt/evalcell
 ENV HOME=/home/evalcell PATH=/opt/evalcell/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 USER 10001:10001

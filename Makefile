@@ -63,9 +63,10 @@ image: ## Build evalcell's own image; BASE names what it stands on
 
 IMAGE_PYTHON ?= 3.12
 IMAGE_MACHINE ?= $(shell uname -m)
+WHEELS ?= wheels
 wheels: .venv/installed ## Collect what the image is built from, for a build without network; IMAGE_PYTHON is the base's
-	rm -rf wheels
-	$(BIN)/python -m pip download --quiet --disable-pip-version-check --dest wheels --require-hashes --only-binary :all: \
+	rm -rf $(WHEELS)
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --dest $(WHEELS) --require-hashes --only-binary :all: \
 	  --implementation cp --python-version $(IMAGE_PYTHON) \
 	  $(foreach libc,2_17 2_27 2_28 2_31 2_34 2_35,--platform manylinux_$(libc)_$(IMAGE_MACHINE)) \
 	  --platform manylinux2014_$(IMAGE_MACHINE) -r requirements/build.txt -r requirements/image.txt
