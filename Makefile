@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak lint format bench engine guest lock wheel clean
+.PHONY: help demo test soak lint format bench engine guest lock wheel wheels image clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -50,13 +50,30 @@ guest: .venv/installed ## Build and compile the guest image if its sources chang
 docs: .venv/installed ## Make the page of settings from the models that define them
 	$(BIN)/python tools/settings-page > docs/settings.md
 
-lock: .venv/installed ## Resolve the development dependencies anew
-	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-header --quiet --upgrade --output-file requirements/dev.txt
+LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet
+lock: .venv/installed ## Resolve the dependencies anew: for development, for the build, for evalcell's own image
+	$(LOCK) pyproject.toml --group dev --upgrade --output-file requirements/dev.txt
+	$(LOCK) --group pyproject.toml:build --constraints requirements/dev.txt --output-file requirements/build.txt
+	$(LOCK) pyproject.toml --extra arrow --extra container --constraints requirements/dev.txt \
+	  --output-file requirements/image.txt
 
 wheel: .venv/installed ## Build the wheel, guest image inside, into dist/
 	$(BIN)/python -m build --wheel --no-isolation
 
+BASE ?= python:3.12-slim
+image: ## Build evalcell's own image; BASE names what it stands on
+	docker build --build-arg BASE=$(BASE) --tag evalcell .
+
+IMAGE_PYTHON ?= 3.12
+IMAGE_MACHINE ?= $(shell uname -m)
+WHEELS ?= wheels
+wheels: .venv/installed ## Collect what the image is built from, for a build without network; IMAGE_PYTHON is the base's
+	rm -rf $(WHEELS)
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --dest $(WHEELS) --require-hashes --only-binary :all: \
+	  --implementation cp --python-version $(IMAGE_PYTHON) \
+	  $(foreach libc,2_17 2_27 2_28 2_31 2_34 2_35,--platform manylinux_$(libc)_$(IMAGE_MACHINE)) \
+	  --platform manylinux2014_$(IMAGE_MACHINE) -r requirements/build.txt -r requirements/image.txt
+
 clean: ## Remove what the other commands made here (not the user's cache)
 	tools/test-engine stop --purge
-	rm -rf .engine .venv dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .engine .venv dist build wheels .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

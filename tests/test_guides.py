@@ -1,7 +1,6 @@
 """The guides tell the truth: their files are written, their commands run, and what they print is what the guide shows."""
 
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -11,21 +10,10 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from guides import GUIDES, commands, steps
 
-GUIDES = Path(__file__).parent.parent / "docs" / "guides"
-_STEP = re.compile(r"(?:<!-- (?P<file>[\w.]+) -->\n)?```(?P<language>\w+)\n(?P<content>.*?)```", re.DOTALL)
-
-
-def steps(guide: str):
-    """The blocks of a guide, in order: a file to write, commands to run, or something only to read."""
-    return list(_STEP.finditer((GUIDES / guide).read_text(encoding="utf-8")))
-
-
-def commands(block: str):
-    """Each command of a console block, with the output that is shown below it."""
-    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-        command, _, output = part.partition("\n")
-        yield command, output
+IN_THEIR_OWN_WAY = {"python.md", "docker.md"}
+"""The first is below; the second is followed where there is an image to run, in tests/image."""
 
 
 def run(command: str, directory: Path) -> str:
@@ -53,7 +41,7 @@ def follow(guide: str, directory: Path):
                 yield command, output, run(command, directory)
 
 
-@pytest.mark.parametrize("guide", sorted(path.name for path in GUIDES.glob("*.md") if path.name != "python.md"))
+@pytest.mark.parametrize("guide", sorted({path.name for path in GUIDES.glob("*.md")} - IN_THEIR_OWN_WAY))
 def test_the_commands_of_a_guide_print_what_it_shows(guide, tmp_path, stable, request):
     if guide == "packages.md":  # whose first run has more to say than later ones
         request.getfixturevalue("engine_address")

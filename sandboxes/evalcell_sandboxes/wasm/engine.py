@@ -1,5 +1,6 @@
 """The wasmtime engine: how guest code is compiled, interrupted and kept from overflowing its stack."""
 
+import platform
 import threading
 import time
 from functools import cache
@@ -16,9 +17,15 @@ _HOST_STACK_BYTES = 1024**2
 _MOST_WASM_STACK_BYTES = PLENTY_BYTES - 32 * 1024**2
 
 
-def make_engine(wasm_stack_bytes: int = _HOST_STACK_BYTES) -> Engine:
-    """An engine with the settings that compiled modules in the cache were made with."""
+def make_engine(wasm_stack_bytes: int = _HOST_STACK_BYTES, *, any_processor: bool = False) -> Engine:
+    """An engine with the settings that compiled modules in the cache were made with.
+
+    What it compiles for `any_processor` uses nothing that only some processors of this architecture have. wasmtime
+    writes into a module what it uses, and refuses to load one that would use what is not there.
+    """
     config = Config()
+    if any_processor:
+        config.target = f"{platform.machine()}-unknown-linux-gnu"  # naming one keeps wasmtime from asking this one
     config.epoch_interruption = True
     # wasmtime aborts the whole process when the wasm stack is larger than the async one, which only the C API sets.
     _ffi.wasmtime_config_async_stack_size_set(config.ptr(), wasm_stack_bytes + _HOST_STACK_BYTES)

@@ -3,6 +3,10 @@
 Compiling takes about ten seconds and a gigabyte of memory, so it happens in a process of its own:
 
     python -m evalcell_sandboxes.wasm.module IMAGE TARGET
+
+Whoever makes an image of an installation puts a module into the installation itself, so that nobody has to wait:
+
+    python -m evalcell_sandboxes.wasm.module
 """
 
 import contextlib
@@ -19,7 +23,7 @@ from evalcell_sandboxes import disk
 from evalcell_sandboxes.caching import alone, cache_dir, cache_path, private_dir, replacing
 from evalcell_sandboxes.disk import Kept
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
-from evalcell_sandboxes.sandbox import Progress
+from evalcell_sandboxes.sandbox import Progress, silent
 from evalcell_sandboxes.versions import installed
 from evalcell_sandboxes.wasm import image
 from evalcell_sandboxes.wasm.prereqs import unavailable_reason
@@ -29,14 +33,24 @@ _SETTINGS = "epoch-interruption 1"
 
 
 def path() -> Path:
-    """Where the compiled module for this machine lies, or will.
+    """Where the compiled module for this machine lies, or will: in the installation, or else in the cache.
 
-    A compiled module is native code that is run on trust. The key holds all it depends on: wasmtime, our settings,
+    A compiled module is native code that is run on trust. Its name holds all it depends on: wasmtime, our settings,
     the guest, and the processor, because a home directory may be shared by machines of different kinds.
     """
-    parts = (installed("wasmtime") or "", _SETTINGS, image.identity(), platform.machine(), _processor())
+    packaged = _packaged()
+    return packaged if packaged.exists() else private_dir(cache_dir() / "wasm") / _file_name(_processor())
+
+
+def _packaged() -> Path:
+    """Where an installation may carry a module. Whoever can write there can change this file as well."""
+    return Path(__file__).resolve().parent / _file_name("any processor")
+
+
+def _file_name(processor: str) -> str:
+    parts = (installed("wasmtime") or "", _SETTINGS, image.identity(), platform.machine(), processor)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-    return private_dir(cache_dir() / "wasm") / f"{key}.cwasm"
+    return f"{key}.cwasm"
 
 
 def _processor() -> str:
@@ -109,15 +123,18 @@ def _run(command: list[str], purpose: str) -> None:
         raise SandboxFault(f"Could not {purpose} (exit code {done.returncode}):\n{done.stderr[-2000:]}")
 
 
-def _compile(source: Path, target: Path) -> None:
+def _compile(source: Path, target: Path, *, any_processor: bool = False) -> None:
     from wasmtime.component import Component
 
     from evalcell_sandboxes.wasm.engine import make_engine
 
     with gzip.open(source, "rb") as stream:
-        component = Component(make_engine(), stream.read())
+        component = Component(make_engine(any_processor=any_processor), stream.read())
     target.write_bytes(component.serialize())
 
 
 if __name__ == "__main__":
-    _compile(Path(sys.argv[1]), Path(sys.argv[2]))
+    if sys.argv[1:]:
+        _compile(Path(sys.argv[1]), Path(sys.argv[2]))
+    else:
+        _compile(_image(silent), _packaged(), any_processor=True)
