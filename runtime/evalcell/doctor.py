@@ -138,8 +138,10 @@ def _wall(name: str, progress: Progress) -> Wall:
 
 def _disk() -> Disk:
     settled = settle(Manifest(), Operator())
-    walls = [sandbox(name, settled.site) for name in names()]
-    kept = disk.sizes(wall for wall in walls if wall.unavailable_reason() is None)
+    kept: dict[str, int] = {}
+    with contextlib.suppress(SandboxError, OSError):  # which the walls have said already
+        walls = [sandbox(name, settled.site) for name in names()]
+        kept = disk.sizes(wall for wall in walls if wall.unavailable_reason() is None)
     return Disk(kept, settled.disk_bytes, settled.sources["disk_bytes"])
 
 

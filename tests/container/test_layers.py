@@ -267,7 +267,7 @@ def shadowed(container_wall, usual_engine, usual_base, index):
     with boxed(container_wall, source, lock=lock) as session:
         yield session
     key = layers.key_of(usual_base, lock)
-    layers.remove(usual_engine, next(layer for layer in layers.found(usual_engine) if layer.key == key))
+    layers.remove(usual_engine, key)
 
 
 @pytest.mark.parametrize(
