@@ -34,7 +34,7 @@ def test_requirements_are_locked_with_hashes_and_without_addresses():
 
 PUBLIC = """
 Asset Block Confinement Crashed DependencyProblem Description Exceeded Failure FakeSandbox Hook Import Invalid Isolation
-Kind Language Limits Network Outcome Parameter Program Progress Raised Raw Returned Sandbox SandboxError SandboxFault SandboxUnavailable Session
+Kind Language Limits Network Outcome Parameter Program Progress Raised Raw Returned Sandbox SandboxError SandboxFault SandboxUnavailable Session Site
 SyntaxProblem Usage Version names sandbox silent
 """
 

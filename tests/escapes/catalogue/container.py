@@ -50,6 +50,8 @@ _IN_GVISOR = {
     # It shows what environment a process was started with, whoever asks; which is the same for all, and nobody's.
     "read-own-environ": (Returned,),
     "read-other-environs": (Returned,),
+    # A terminal there does not end with the process that it was made for, so who listens to it listens on.
+    "start-pty": (Exceeded,),
 }
 
 
