@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +17,12 @@ from evalcell import datasets, records
 from evalcell.configuration import Operator
 from evalcell.evaluator import Evaluator
 from evalcell.running import Ready, ready
-from evalcell_sandboxes import Sandbox, silent
+from evalcell_sandboxes import Sandbox, Site, silent
 from evalcell_sandboxes import sandbox as make_sandbox
 
 ROOT = Path(__file__).parent.parent
+_OTHER_KINDS = ("podman", "runsc")
+"""Of engines that tests start when they need them."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -56,6 +59,9 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             session.config.add_cleanup(lambda: _test_engine("stop"))
     elif os.environ.get("CI") == "true":
         pytest.exit(started.stderr.strip(), returncode=1)
+    for kind in _OTHER_KINDS:
+        if _test_engine("status", "--kind", kind).returncode != 0:
+            session.config.add_cleanup(partial(_test_engine, "stop", "--kind", kind))
 
 
 def _test_engine(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -78,6 +84,34 @@ def container_wall(engine_address: str) -> Sandbox:
     assert wall.unavailable_reason() is None
     wall.prepare(None, silent)
     return wall
+
+
+@pytest.fixture(scope="session")
+def podman_wall() -> Sandbox:
+    """The same on Podman."""
+    return _prepared(Site(engine=_own_engine("podman")))
+
+
+@pytest.fixture(scope="session")
+def runsc_wall() -> Sandbox:
+    """The same, with gVisor beneath every container."""
+    return _prepared(Site(engine=_own_engine("runsc"), runtime="runsc"))
+
+
+def _prepared(site: Site) -> Sandbox:
+    wall = make_sandbox("container", site)
+    assert wall.unavailable_reason() is None
+    wall.prepare(None, silent)
+    return wall
+
+
+def _own_engine(kind: str) -> str:
+    """The address of an engine of that kind, which is promised where one can be started."""
+    started = _test_engine("start", "--kind", kind)
+    if started.returncode != 0:
+        promised = os.environ.get("CI") == "true" and sys.platform == "linux" and os.geteuid() == 0
+        (pytest.fail if promised else pytest.skip)(started.stderr.strip())
+    return started.stdout.strip()
 
 
 @pytest.fixture

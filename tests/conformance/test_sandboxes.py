@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from forging import SAY, needs_the_box
+from walls import WALLS, wall_of
 
 from evalcell_sandboxes import (
     Confinement,
@@ -21,8 +22,6 @@ from evalcell_sandboxes import (
     Raised,
     Returned,
     Sandbox,
-    names,
-    sandbox,
 )
 from evalcell_sandboxes.stacks import start_with_plenty
 
@@ -35,11 +34,11 @@ def _hooks(source: str) -> dict[str, Callable[..., Any]]:
     return namespace
 
 
-@pytest.fixture(params=[*names(), "fake"])
+@pytest.fixture(params=[*WALLS, "fake"])
 def wall(request) -> Sandbox:
     if request.param == "fake":
         return FakeSandbox(_hooks)
-    return request.getfixturevalue("container_wall") if request.param == "container" else sandbox(request.param)
+    return wall_of(request)
 
 
 @pytest.fixture
@@ -256,7 +255,8 @@ def test_a_short_sleep_moves_the_clock_and_counts_as_time(real_wall):
         + "    t = time.time(); m = time.monotonic(); time.sleep(2)\n    return [time.time() - t, time.monotonic() - m]\n"
     )
     (outcome,) = run(real_wall, source, 1)
-    assert values([outcome])[0] == pytest.approx([2, 2], abs=0.01)
+    late = 0.01 if real_wall.name == "wasm" else 2.0  # elsewhere the clock is real, and the machine may be busy
+    assert all(2 - 0.01 <= slept <= 2 + late for slept in values([outcome])[0])
     assert outcome.usage.wall_seconds >= 2
 
 

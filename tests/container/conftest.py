@@ -1,5 +1,6 @@
 """A real engine, and a Python to run in it that came from no registry."""
 
+import functools
 import os
 import platform
 import shutil
@@ -7,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -120,8 +121,22 @@ class OwnEngine(NamedTuple):
 
 
 @pytest.fixture
-def own_engine(engine, usual_base) -> Iterator[OwnEngine]:
+def own_engine(starting) -> Iterator[OwnEngine]:
     """A second engine, with the base image on it."""
+    with starting() as own:
+        yield own
+
+
+@pytest.fixture
+def starting(engine, usual_base) -> Callable[..., AbstractContextManager[OwnEngine]]:
+    """Starts a further engine as it is told, with the base image on it."""
+    return functools.partial(_started, engine, usual_base)
+
+
+@contextmanager
+def _started(
+    engine: docker.DockerClient, usual_base: bases.Base, *options: str, kind: str = "docker"
+) -> Iterator[OwnEngine]:
     if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("dockerd", path="/usr/sbin:/usr/bin") is None:
         pytest.skip("an engine of our own needs Linux, root and dockerd")
     home = Path(tempfile.mkdtemp(prefix="engine-", dir="/tmp"))
@@ -130,13 +145,15 @@ def own_engine(engine, usual_base) -> Iterator[OwnEngine]:
         command = [str(TEST_ENGINE), "--home", str(home), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    started = ask("start", "--own")
+    started = ask("start", "--own", "--kind", kind, *options)
     try:
         assert started.returncode == 0, started.stderr
         address = started.stdout.strip()
         with closing(docker.DockerClient(base_url=address, timeout=60)) as client:
             client.images.load(engine.images.get(usual_base.image).save(named=bases.packed_name()))
-            yield OwnEngine(address, int((home / "run" / "docker.pid").read_text()), client)
+            yield OwnEngine(
+                address, int(Path(address.removeprefix("unix://")).with_name("docker.pid").read_text()), client
+            )
     finally:
         ask("stop", "--purge")
         shutil.rmtree(home)

@@ -51,10 +51,16 @@ def filtered():  # by our list: what engines put around containers by themselves
     try: os.close(os.memfd_create("probe"))
     except PermissionError: return True
     return False
+def exposed():  # whether another process of the same user can reach what PID 1 has open, though that is shut
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+    if child := os.fork(): return os.waitpid(child, 0)[1] == 0
+    try: os.listdir("/proc/1/fd")
+    except PermissionError: os._exit(1)
+    os._exit(0)
 print(json.dumps({
     "image": {"python": platform.python_version(), "machine": platform.machine(), "libc": libc},
     "filtered": filtered(), "powerless": not int(status.get("CapEff", "1"), 16),
-    "writable": list(filter(writable, mounts)),
+    "writable": list(filter(writable, mounts)), "exposed": exposed(),
     "tells": platform.machine() == "x86_64" and tells(), "kernel": platform.release(),
 }))
 """
@@ -67,7 +73,8 @@ class Base(msgspec.Struct, frozen=True):
     """An image with a CPython in it, on an engine; `digest` names what is inside, wherever it came from.
 
     `keeps` says that the kernel there lets PID 1 keep rows in the same memory, `own_kernel` that the runtime gives
-    every container a kernel of its own, `ground` names what all this was found out on.
+    every container a kernel of its own, `exposed` that PID 1 is out of reach only with a user of its own. `ground`
+    names what all this was found out on.
     """
 
     name: str
@@ -79,6 +86,7 @@ class Base(msgspec.Struct, frozen=True):
     ground: str
     keeps: bool
     own_kernel: bool
+    exposed: bool
     packed: bool = False
 
     @property
@@ -95,6 +103,7 @@ class _Probed(msgspec.Struct):
     writable: list[str]
     powerless: bool
     tells: bool
+    exposed: bool
     kernel: str
 
 
@@ -287,6 +296,7 @@ def _probed(engine: Engine, image: "Image", name: str) -> Base:
         ground=_ground(engine),
         keeps=found.tells,
         own_kernel=found.kernel != engine.kernel,
+        exposed=found.exposed,
         **found.image,
     )
 
@@ -305,6 +315,11 @@ def _require_wall(engine: Engine, found: _Probed) -> None:
             "container",
             f"on the engine at {engine.address}{runtime} rows could leave things in {', '.join(found.writable)}, where "
             f"only {_SCRATCH} is looked after. Use another.",
+        )
+    if found.exposed and found.kernel == engine.kernel:  # what helps against that would be power over this kernel
+        raise SandboxUnavailable(
+            "container",
+            f"on the engine at {engine.address}{runtime} rows could speak for their supervisor. Use another.",
         )
     if not found.powerless:
         raise SandboxUnavailable(

@@ -8,7 +8,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -40,6 +40,10 @@ more of both files and processes than it may have itself, unless it is told."""
 _BRIDGE = "bridge"
 SCRATCH = "/tmp"  # noqa: S108 - the container's own
 _SCRATCH_FILES = 10_000
+_ROOT = 0
+_POWERS = ("SETUID", "SETGID", "KILL", "FOWNER", "DAC_OVERRIDE")
+"""What PID 1 may do where it is root and no other process is: have them be somebody else, end them, tidy up after them.
+That is the kernel of the container's own, which this is no power over; and it never loads user code."""
 _PAGE_BYTES = 4096
 _CORES = 1.0
 _CHUNK_BYTES = 256 * 1024
@@ -115,7 +119,9 @@ class Box:
     ) -> None:
         self._engine = engine
         keeps = settings["fresh_rows"] and base.keeps and base.machine in KEEPING
-        bundle = {"modules": dict(modules()), "settings": {**settings, "keeps": keeps}}
+        user = _nobody()
+        told = {**settings, "keeps": keeps, "user": user if base.exposed else None}
+        bundle = {"modules": dict(modules()), "settings": told}
         self._bundle = json.dumps(bundle).encode()
         self._chunk = memoryview(bytearray(_CHUNK_BYTES))
         self._pending = bytearray()
@@ -133,6 +139,8 @@ class Box:
                 keeps=keeps,
                 own_kernel=base.own_kernel,
                 network=network,
+                user=_ROOT if base.exposed else user,
+                powers=_POWERS if base.exposed else (),
             )
             try:
                 params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
@@ -281,13 +289,15 @@ def create(
     keeps: bool = False,
     own_kernel: bool = False,
     network: Network = Network.NONE,
-    user: str | None = None,
+    user: int | None = None,
+    powers: Sequence[str] = (),
 ) -> str:
     """Creates a container in which nothing can be reached and little be used up, and gives its name.
 
     With `stdin` it is gone when whoever is attached to it is. What is `logged` can be read afterwards. One that
     `builds` can be written to, and works on several files at a time. In one that `keeps` rows in the same memory, PID 1
-    may look into other processes; it lets no other do so. One with its `own_kernel` has that counted for it.
+    may look into other processes; it lets no other do so. One with its `own_kernel` has that counted for it. As
+    root it has but the `powers` that it is given.
 
     Raises:
         SandboxUnavailable: The network that it is to have is not there.
@@ -295,6 +305,7 @@ def create(
     from docker.types import LogConfig, Ulimit
 
     api = engine.api
+    user = _nobody() if user is None else user
     name = f"evalcell-{secrets.token_hex(16)}"
     isolated = network is Network.NONE
     if not isolated:
@@ -305,6 +316,7 @@ def create(
         ipc_mode="private" if builds else "none",
         read_only=not builds,
         cap_drop=["ALL"],
+        cap_add=list(powers),
         security_opt=["no-new-privileges", f"seccomp={_filter(engine, keeps=keeps)}"],
         pids_limit=_MOST_WITH_KERNEL if own_kernel else _MOST_PROCESSES,
         runtime=engine.runtime or None,
@@ -321,7 +333,7 @@ def create(
             image,
             command=command,
             entrypoint=[],
-            user=user or _nobody(),
+            user=f"{user}:{user}",
             hostname="sandbox",
             working_dir=SCRATCH,
             name=name,
@@ -375,7 +387,6 @@ def _require_bridge(engine: Engine) -> None:
         )
 
 
-def _nobody() -> str:
+def _nobody() -> int:
     """A user of the container's own: what the kernel counts for each user, one container must not use up for others."""
-    user = _FIRST_USER + secrets.randbelow(_USERS)
-    return f"{user}:{user}"
+    return _FIRST_USER + secrets.randbelow(_USERS)

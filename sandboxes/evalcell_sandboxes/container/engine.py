@@ -15,6 +15,7 @@ from evalcell_sandboxes.site import Site
 
 if TYPE_CHECKING:
     from docker import APIClient, DockerClient
+    from docker.tls import TLSConfig
 
 OWNER = "evalcell.owner"
 """The label of every container of ours: which process it belongs to."""
@@ -151,19 +152,28 @@ class Engine:
 def _client(address: Address) -> "DockerClient":
     """One for each engine and process: it keeps its connections."""
     import docker
+
+    return docker.DockerClient(
+        base_url=address.url, tls=_credentials(address) if address.tls else False, timeout=_API_SECONDS
+    )
+
+
+def _credentials(address: Address) -> "TLSConfig":
+    """How the engine is known, and we to it. The environment may name authorities too, for other things than this."""
     from docker.tls import TLSConfig
 
-    tls: TLSConfig | bool = False
-    if address.tls:
-        directory = Path(address.certificates)
-        held = [str(path) for path in (directory / "cert.pem", directory / "key.pem") if path.is_file()]
-        authority = directory / "ca.pem"
-        tls = TLSConfig(
-            client_cert=(held[0], held[1]) if address.certificates and len(held) == 2 else None,  # noqa: PLR2004
-            ca_cert=str(authority) if address.certificates and authority.is_file() else None,
-            verify=address.verified,
-        )
-    return docker.DockerClient(base_url=address.url, tls=tls, timeout=_API_SECONDS)
+    class Credentials(TLSConfig):
+        def configure_client(self, client: "APIClient") -> None:
+            super().configure_client(client)
+            client.trust_env = False
+
+    held = {name: Path(address.certificates) / f"{name}.pem" for name in ("cert", "key", "ca")}
+    held = {name: path for name, path in held.items() if address.certificates and path.is_file()}
+    return Credentials(
+        client_cert=(str(held["cert"]), str(held["key"])) if {"cert", "key"} <= held.keys() else None,
+        ca_cert=str(held["ca"]) if "ca" in held else None,
+        verify=address.verified,
+    )
 
 
 def owner() -> str:

@@ -35,7 +35,7 @@ _COMPILE_SECONDS = 900
 _COMPILE_BYTES = 4 * 1024**3
 # Tests are seldom imported, and are a third of what there is to compile.
 _COMPILE = ["-m", "compileall", "-q", "-j", "0", "-x", "/tests?/", "--invalidation-mode", "unchecked-hash", PACKAGES]
-_ROOT = "0:0"
+_ROOT = 0
 _DAY_SECONDS = 86_400.0
 
 

@@ -112,9 +112,9 @@ _ALLOWED = {
     "Time, read only, and timers": """
         alarm clock_getres clock_gettime clock_nanosleep getitimer gettimeofday nanosleep setitimer time timer_create
         timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create timerfd_gettime timerfd_settime""",
-    "Pipes, and waiting for several things": """
+    "Pipes, and waiting for several things; gVisor calls pselect6 by another name": """
         epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 inotify_add_watch
-        inotify_init inotify_init1 inotify_rm_watch pipe pipe2 poll ppoll pselect6 select signalfd signalfd4""",
+        inotify_init inotify_init1 inotify_rm_watch pipe pipe2 poll ppoll pselect pselect6 select signalfd signalfd4""",
     "Sockets, once `socket` has let one be made": """
         accept accept4 bind connect getpeername getsockname getsockopt listen recvfrom recvmmsg recvmsg sendmmsg sendmsg
         sendto setsockopt shutdown""",

@@ -46,8 +46,19 @@ _OUTCOMES = {
 }
 
 
-def in_container(attack: Attack) -> Attack:
+_IN_GVISOR = {
+    # It shows what environment a process was started with, whoever asks; which is the same for all, and nobody's.
+    "read-own-environ": (Returned,),
+    "read-other-environs": (Returned,),
+    # A terminal there does not end with the process that it was made for, so who listens to it listens on.
+    "start-pty": (Exceeded,),
+}
+
+
+def in_container(attack: Attack, *, gvisor: bool = False) -> Attack:
     """The same attack, with what must come of it there."""
+    if gvisor and attack.name in _IN_GVISOR:
+        return replace(attack, outcomes=_IN_GVISOR[attack.name], names=())
     outcomes = next((found for prefix, found in _OUTCOMES.items() if attack.name.startswith(prefix)), None)
     if outcomes is None:
         return attack

@@ -45,8 +45,8 @@ def clone(flags: int) -> int:
     return call(CLONE, flags | signal.SIGCHLD, 0, 0, 0, 0)
 
 
-def prctl(what: int, value: int) -> None:
-    _checked(_libc.prctl(what, value, 0, 0, 0))
+def prctl(what: int, value: int, other: int = 0) -> None:
+    _checked(_libc.prctl(what, value, other, 0, 0))
 
 
 def seize(pid: int, options: int) -> None:

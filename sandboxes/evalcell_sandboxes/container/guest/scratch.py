@@ -9,7 +9,15 @@ PLACE = "/tmp"
 
 
 def nameless_file() -> int:
-    """Opens a new file that nobody can find. Where the kernel cannot make such, as gVisor, it has a name for a moment."""
+    """Opens a new file that nobody can find, to be handed to another process."""
+    descriptor = _nameless()
+    if not os.getuid():  # that process is another user's, who may want to open it once more, as /dev/stdout
+        os.fchmod(descriptor, 0o666)
+    return descriptor
+
+
+def _nameless() -> int:
+    """Where the kernel cannot make such a file, as gVisor, it has a name for a moment."""
     try:
         return os.open(PLACE, os.O_TMPFILE | os.O_RDWR, 0o600)
     except OSError as error:

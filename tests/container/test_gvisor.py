@@ -1,0 +1,90 @@
+"""With gVisor a row could speak for PID 1, which would be the end of every promise; so there it has a user of its own."""
+
+from contextlib import closing
+
+import docker
+import pytest
+from boxed import ask, boxed, value
+
+from evalcell_sandboxes import SandboxUnavailable, Site, sandbox
+from evalcell_sandboxes.container import bases
+from evalcell_sandboxes.container.engine import Engine
+
+REACH = """
+import os, signal
+def tried(what):
+    try: return what() or "done"
+    except OSError as error: return type(error).__name__
+def reach(signals):
+    found = {}
+    for name in ("200", "201"):  # where PID 1 has the connection to the host
+        found[name] = tried(lambda: os.close(os.open(f"/proc/1/fd/{name}", os.O_RDWR if name == "201" else os.O_RDONLY)))
+    for number in signals:
+        found[f"signal {number}"] = tried(lambda: os.kill(1, number))
+    return found
+"""
+SPEAK = """
+import ctypes
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # as PID 1 does it
+os.dup2(0, 200), os.dup2(1, 201)
+if os.fork() == 0:
+    os.closerange(3, 300)
+    print(reach([0]), flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_row_cannot_speak_for_process_1_nor_end_it(runsc_wall):
+    source = REACH + "def evaluate(output): return [reach([0, 9, 15, 19]), os.getuid() > 0, os.getgroups()]\n"
+    with boxed(runsc_wall, source) as session:
+        reached, unprivileged, groups = value(*ask(session, "x"))
+        assert set(reached.values()) == {"PermissionError"}, reached
+        assert unprivileged
+        assert groups == []
+        assert len(value(*ask(session, "x"))) == 3, "and it goes on"
+
+
+def test_as_the_same_user_it_could(runsc_wall):
+    """The control: the same attempts, in a container where PID 1 has no user of its own."""
+    with closing(docker.DockerClient(base_url=runsc_wall.site.engine)) as client:
+        said = client.containers.run(
+            bases.packed_name(),
+            ["python3", "-S", "-c", REACH + SPEAK],
+            runtime="runsc",
+            user="20000:20000",
+            cap_drop=["ALL"],
+            network_mode="none",
+            security_opt=["no-new-privileges"],
+            remove=True,
+        )
+    assert b"'201': 'done'" in said
+    assert b"'signal 0': 'done'" in said
+
+
+def test_what_it_was_found_out_on_decides_and_not_a_name(runsc_wall, usual_base):
+    base = bases.current(Engine(runsc_wall.site))
+    assert (base.own_kernel, base.exposed, base.keeps) == (True, True, False)
+    assert (usual_base.own_kernel, usual_base.exposed) == (False, False)
+
+
+def test_an_engine_that_does_not_know_the_runtime_names_those_it_knows(engine_address):
+    reason = sandbox("container", Site(engine=engine_address, runtime="nope")).unavailable_reason()
+    assert "knows no runtime 'nope'; it knows " in reason
+    assert "runc" in reason
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        pytest.param({"filtered": False}, "does not hold containers to our list of allowed system calls", id="filter"),
+        pytest.param({"writable": ["/tmp", "/run"]}, "rows could leave things in /tmp, /run", id="places"),
+        pytest.param({"powerless": False}, "leaves containers with capabilities", id="capabilities"),
+        pytest.param({"exposed": True}, "rows could speak for their supervisor", id="process-1-on-our-own-kernel"),
+    ],
+)
+def test_an_engine_whose_walls_do_not_hold_is_refused(usual_engine, changed, complaint):
+    told = {"filtered": True, "writable": ["/tmp"], "powerless": True, "exposed": False, "tells": True}
+    found = bases._Probed(image={}, kernel=usual_engine.kernel, **{**told, **changed})
+    with pytest.raises(SandboxUnavailable, match=complaint):
+        bases._require_wall(usual_engine, found)
