@@ -13,8 +13,9 @@ import zipfile
 
 import pytest
 from shipping import confined, run, shipped, values
+from walls import WALLS, wall_of
 
-from evalcell_sandboxes import Crashed, Exceeded, Raised, Sandbox, SandboxFault, assets, names, sandbox, silent
+from evalcell_sandboxes import Crashed, Exceeded, Raised, Sandbox, SandboxFault, assets, sandbox, silent
 
 EVALUATE = "def evaluate(output):\n"
 TEXT = "alpha\nbeta\ngämma\n"
@@ -152,9 +153,9 @@ def moving():
 """
 
 
-@pytest.fixture(params=names())
+@pytest.fixture(params=WALLS)
 def wall(request) -> Sandbox:
-    return request.getfixturevalue("container_wall") if request.param == "container" else sandbox(request.param)
+    return wall_of(request)
 
 
 @pytest.mark.parametrize("when", ["load", "row"])

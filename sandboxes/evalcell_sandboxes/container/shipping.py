@@ -23,7 +23,7 @@ from evalcell_sandboxes.sandbox import Progress
 
 _FORMAT = "assets 1"
 _BUILD_BYTES = 64 * 1024**2
-_ROOT = "0:0"
+_ROOT = 0
 
 
 def image_of(base: Base, program: Program) -> str:
