@@ -1,8 +1,8 @@
 import pytest
 
 from evalcell.choice import check_python, choose, provider
-from evalcell.errors import EvaluatorError
-from evalcell_sandboxes import Description, Import
+from evalcell.errors import EvaluatorError, UsageError
+from evalcell_sandboxes import Description, Import, Network
 
 
 def described(*imports):
@@ -23,6 +23,14 @@ def test_declared_dependencies_need_a_container():
     choice = choose(described(JSON, SKLEARN), ("scikit-learn>=1.5",), None)
     assert choice.sandbox == "container"
     assert "scikit-learn" in choice.reason
+
+
+def test_a_network_that_was_granted_needs_a_container():
+    choice = choose(described(JSON), (), None, Network.FULL)
+    assert choice.sandbox == "container"
+    assert "network" in choice.reason
+    with pytest.raises(UsageError, match="granted the network, which only a container can have: leave out one"):
+        choose(described(JSON), (), "wasm", Network.FULL)
 
 
 def test_an_undeclared_import_is_an_error_with_the_line_to_add():

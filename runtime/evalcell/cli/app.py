@@ -27,6 +27,7 @@ _HELP = """Run anyone's evaluate(output, reference) safely on every row of an ex
   evalcell run politeness.py --data rows.csv --out results.jsonl
   evalcell check politeness.py --data rows.csv                   how it would run, and the first rows
   evalcell lock politeness.py                                    the exact packages it runs with
+  evalcell sandboxes add text --dep scikit-learn                 packages, grants and limits under a name
   evalcell doctor                                                whether everything is there
 
 \b
