@@ -235,7 +235,7 @@ class Box:
             events = self._engine.api.events(since=self._began, until=now + 2, filters=filters, decode=True)
             for event in events:
                 found[event["Action"]] = event["Actor"]["Attributes"].get("exitCode", "")
-                if event["Action"] == "die":
+                if "die" in found and (found["die"] != _KILLED or "oom" in found):  # which may come after it
                     break
             events.close()
         return found
