@@ -46,7 +46,7 @@ _SHARDS = 4
 _FILES = {
     "etc/passwd": f"root:x:0:0::/:/nonexistent\nevaluator:x:{USER_ID}:{USER_ID}::/tmp:/nonexistent\n",
     "etc/group": f"root:x:0:\nevaluator:x:{USER_ID}:\n",
-    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files\n",
+    "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
 _DIRECTORIES = ("dev", "etc", "proc", "sys", "tmp")
 
