@@ -34,7 +34,7 @@ _FORMAT = "1"
 _COMPILE_SECONDS = 900
 _COMPILE_BYTES = 4 * 1024**3
 # Tests are seldom imported, and are a third of what there is to compile.
-_COMPILE = ["-m", "compileall", "-q", "-j", "0", "-x", "/tests?/", "--invalidation-mode", "unchecked-hash", PACKAGES]
+_COMPILE = ["-m", "compileall", "-q", "-x", "/tests?/", "--invalidation-mode", "unchecked-hash", PACKAGES]
 _ROOT = 0
 _DAY_SECONDS = 86_400.0
 
@@ -143,7 +143,14 @@ def _builder(engine: Engine, base: Base) -> Iterator[str]:
         container = box.create(
             engine,
             base.image,
-            [base.command, "-s", "-S", *_COMPILE],
+            [
+                base.command,
+                "-s",
+                "-S",
+                *_COMPILE,
+                "-j",
+                "1" if base.own_kernel else "0",
+            ],  # gVisor loses processes of a pool
             _COMPILE_BYTES,
             user=_ROOT,
             builds=True,
