@@ -69,11 +69,12 @@ def test_packages_and_assets_work_on_every_engine(site, environment, version, ev
             assert client.api.volumes(filters={"label": OWNER})["Volumes"] in (None, [])
         finally:
             for layer in _layers(client) - before:
-                client.api.remove_image(layer, force=True)
+                client.api.remove_image(layer)
 
 
 def _layers(client):
-    return {image["Id"] for image in client.api.images(filters={"label": "evalcell.layer"})}
+    """By their tags: one may stand on another, and that could not go first by any other name."""
+    return {tag for image in client.api.images(filters={"label": "evalcell.layer"}) for tag in image["RepoTags"] or ()}
 
 
 def test_a_runtime_that_the_engine_does_not_know_is_named_with_those_that_it_has(engine_address, evalcell, write, rows):
