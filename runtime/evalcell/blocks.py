@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, BaseModel, Field, JsonValue, ValidationError, model_validator
 
-from evalcell.configuration import LimitsModel, Requirement, Strict, Variables
+from evalcell.configuration import LimitsModel, Requirement, Strict, Variables, wall
 from evalcell.errors import EvaluatorError, did_you_mean
 from evalcell.manifest import Manifest
 from evalcell.output import Output
@@ -62,7 +62,7 @@ class ManifestModel(Strict):
     set: dict[str, JsonValue] = {}
     limits: LimitsModel = LimitsModel()
     isolation: Isolation | None = None
-    sandbox: str | None = None
+    sandbox: Annotated[str, AfterValidator(wall)] | None = None
     fit_rows: Annotated[int, Field(gt=0)] | None = None
     assets: tuple[str, ...] = ()
     env: Variables = ()

@@ -1,5 +1,6 @@
 """Builds what sandboxes need before anybody runs in them."""
 
+from evalcell import disk
 from evalcell.configuration import Named, Operator
 from evalcell.errors import EvaluatorError
 from evalcell.locking import locked
@@ -17,15 +18,19 @@ def build_layer(named: Named, progress: Progress) -> tuple[str, ...]:
         SandboxUnavailable, SandboxFault: The engine, or the installer, could not do it.
     """
     settings = settle(Manifest(), Operator(named=named))
+    if settings.wall == "wasm":
+        return ()
     wall = sandbox("container", settings.site)
     if reason := wall.unavailable_reason():
         raise SandboxUnavailable(wall.name, reason)
     wall.prepare(None, progress)
     if not settings.dependencies:
         return ()
-    lock = locked(settings.dependencies, wall, progress)
-    try:
-        wall.prepare(Program(source="", filename=f"sandbox {named.name}", lock=lock), progress)
-    except DependencyProblem as error:
-        raise EvaluatorError("dependencies", str(error)) from None
-    return locking.packages(lock, wall.python)
+    program = Program(source="", filename=f"sandbox {named.name}", lock=locked(settings.dependencies, wall, progress))
+    with wall.holding(program):
+        try:
+            wall.prepare(program, progress)
+        except DependencyProblem as error:
+            raise EvaluatorError("dependencies", str(error)) from None
+        disk.prune([wall], settings.disk_bytes)
+    return locking.packages(program.lock, wall.python)

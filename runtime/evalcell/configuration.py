@@ -68,6 +68,14 @@ def amount(text: str) -> float | None:
     return float(match[1]) * _UNITS[match[2].lower()] if match and match[2].lower() in _UNITS else None
 
 
+def plain(number: Any) -> str:
+    """A number as people write it, and as a flag takes it."""
+    try:
+        return str(int(number)) if float(number).is_integer() else repr(float(number))
+    except (ValueError, OverflowError):
+        return repr(number)
+
+
 def _amount(value: Any) -> Any:
     if isinstance(value, str) and (found := amount(value)) is not None:
         return int(found)
@@ -127,7 +135,8 @@ def _variable(name: str) -> str:
     return name
 
 
-def _wall(name: str) -> str:
+def wall(name: str) -> str:
+    """The name of a wall that there is, or will be: a sandbox that is kept has no place where this is asked for."""
     if not known(name):
         listed = ", ".join(map(repr, names()))
         raise ValueError(f"there is no wall {name!r}; there are {listed}.{did_you_mean(name, names())}")
@@ -155,9 +164,11 @@ class Configuration(Strict):
 
     wall: Annotated[
         str | None,
-        AfterValidator(lambda name: name and _wall(name)),
+        AfterValidator(lambda name: name and wall(name)),
         Field(description="The wall to run behind, instead of the one that the code needs."),
-        Said("--wall", "NAME", in_a_file="as `sandbox`", otherwise="what the code needs"),
+        Said(
+            "--wall", "NAME", in_a_file="as `sandbox`", otherwise="what the code needs; for one run, `--sandbox NAME`"
+        ),
     ] = None
     dependencies: Annotated[
         tuple[Requirement, ...],
@@ -244,6 +255,9 @@ class Named:
     name: str
     configuration: Configuration
 
+    def __str__(self) -> str:
+        return f"sandbox {self.name!r}"
+
 
 class Operator(Configuration):
     """What the person who runs an evaluator said for this run, on the command line or in code.
@@ -285,7 +299,7 @@ class Operator(Configuration):
         """What was said and where, the word that counts most first."""
         yield FLAG, self
         if self.named is not None:
-            yield f"sandbox {self.named.name!r}", self.named.configuration
+            yield str(self.named), self.named.configuration
 
 
 FLAG, BLOCK, DEFAULT = "flag", "file's block", "default"
@@ -312,7 +326,7 @@ def heard(environ: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
     except UsageError as error:
         listed = ", ".join(variables[name] for name in set_here)
         raise UsageError(f"The environment makes no sense ({listed}): {error}") from None
-    return {name: (variable, value) for name, variable in variables.items() if (value := getattr(said, name))}
+    return {name: (variables[name], getattr(said, name)) for name in set_here}
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------
@@ -346,4 +360,4 @@ def _out_of_range(model: type[BaseModel], name: str, value: Any) -> str:
     least = next(bound.ge for bound in bounds if hasattr(bound, "ge"))
     most = next(bound.le for bound in bounds if hasattr(bound, "le"))
     what = f"The limit {name}" if model is LimitsModel else name
-    return f"{what} = {value:g} cannot work; it goes from {least:g} to {most:g}."
+    return f"{what} = {plain(value)} cannot work; it goes from {plain(least)} to {plain(most)}."

@@ -1,6 +1,8 @@
 """Sandbox configurations under names: kept in the data directory, and shared by all evaluators that are run in them."""
 
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +45,16 @@ def add(name: str, configuration: Configuration, *, replace: bool = False) -> No
     if known(name):
         raise UsageError(f"{name!r} is the name of a wall. Choose another.")
     path = data_dir(_DIRECTORY) / f"{name}.json"
-    if path.exists() and not replace:
-        raise UsageError(f"There is a sandbox {name!r} already. Replace it with --replace, or choose another name.")
-    with replacing(path) as file:
-        file.write_text(configuration.model_dump_json(exclude_defaults=True, exclude_none=True, indent=2) + "\n")
+    text = configuration.model_dump_json(exclude_defaults=True, exclude_none=True, indent=2) + "\n"
+    try:
+        with replacing(path) as file:
+            file.write_text(text)
+            if not replace:
+                os.link(file, path)  # which, as against replacing it, fails where there is one
+    except FileExistsError:
+        raise UsageError(
+            f"There is a sandbox {name!r} already. Replace it with --replace, or choose another name."
+        ) from None
 
 
 def find(name: str) -> Named:
@@ -63,13 +71,13 @@ def find(name: str) -> Named:
     return _read(path)
 
 
-def found() -> list[Named]:
-    """Every configuration, by name.
-
-    Raises:
-        UsageError: What is kept makes no sense.
-    """
-    return [find(name) for name in kept_names()]
+def found() -> Iterator[Named | UsageError]:
+    """Every configuration, by name; or what is wrong with it."""
+    for name in kept_names():
+        try:
+            yield find(name)
+        except UsageError as error:
+            yield error
 
 
 def remove(name: str) -> None:
@@ -91,7 +99,8 @@ def _path(name: str) -> Path | None:
 
 def kept_names() -> list[str]:
     """The names that configurations are kept under."""
-    return sorted(path.stem for path in (data_path() / _DIRECTORY).glob("*.json") if _NAME.fullmatch(path.stem))
+    paths = (data_path() / _DIRECTORY).glob("*.json")
+    return sorted(path.stem for path in paths if _NAME.fullmatch(path.stem) and not known(path.stem) and path.is_file())
 
 
 def _read(path: Path) -> Named:
@@ -103,5 +112,5 @@ def _read(path: Path) -> Named:
         return Named(path.stem, Configuration.model_validate(msgspec.json.decode(text)))
     except OSError as error:
         raise UsageError(f"The sandbox {path.stem!r} cannot be read: {error.strerror}. {again}") from None
-    except (UsageError, msgspec.DecodeError) as error:
+    except (UsageError, msgspec.DecodeError, RecursionError) as error:
         raise UsageError(f"The sandbox {path.stem!r} makes no sense. {error} {again}") from None

@@ -20,11 +20,13 @@ from evalcell_sandboxes.sandbox import Raw
 
 LEAST_CHARACTERS = 8
 """A shorter value is no secret, and to hide a "true" or an "8080" would tear holes into everything else."""
-_PART_CHARACTERS = 4
-"""As much of a value as is hidden where the rest was cut off."""
-_UNCUT_CHARACTERS = 200
-"""No text that is shorter than this was ever cut without saying so."""
-_CUT = re.compile(r"\n\[\d+ more bytes were dropped: the limit is \d+\]\Z")
+_PART_CHARACTERS = 6
+"""As much of a value is hidden at the end of a text, where the rest of it may have been cut off."""
+_NUMBER_CHARACTERS = 12
+"""From here on a value is not to be part of a number either."""
+_MOST_TRIES = 64
+_NOTE = re.compile(r"(?:\\x[0-9a-f]{2}){0,3}\n\[\d+ more bytes were dropped: the limit is \d+\]\Z")
+"""What is said where prints were cut, after what is left of a character that was cut in two."""
 
 
 def granted_values(names: Sequence[str]) -> dict[str, str]:
@@ -50,9 +52,9 @@ class Mask:
     """Hides values in whatever comes out."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
-        self._forms = {form: f"[{name} is hidden]" for name, value in values.items() for form in _forms(value)}
-        longest_first = sorted(self._forms, key=len, reverse=True)
-        self._found = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+        forms = {form: f"[{name} is hidden]" for name, value in values.items() for form in _forms(value)}
+        self._forms = dict(sorted(forms.items(), key=lambda form: len(form[0]), reverse=True))
+        self._bytes = [form.encode() for form in self._forms]
 
     def around(self, session: Session) -> Session:
         """The session, with nothing coming out of it but what was looked at here."""
@@ -60,51 +62,52 @@ class Mask:
 
     def text(self, text: str) -> str:
         """The text without the values, also where one was cut off at an end of it."""
-        if self._found is None or not text:
+        if not text:
             return text
-        hidden = self._found.sub(lambda match: self._forms[match[0]], text)
-        note = match[0] if (match := _CUT.search(hidden)) else ""
-        if not note and len(hidden) < _UNCUT_CHARACTERS:
-            return hidden
-        return self._without_ends(hidden.removesuffix(note)) + note
+        for form, instead in self._forms.items():
+            if form in text:
+                text = text.replace(form, instead)
+        note = match[0] if (match := _NOTE.search(text)) else ""
+        return self._without_ends(text.removesuffix(note)) + note
 
     def _without_ends(self, text: str) -> str:
         """The text without the beginning of a value at its end, or the end of one at its beginning."""
         for form, instead in self._forms.items():
-            sizes = range(len(form) - 1, _PART_CHARACTERS - 1, -1)
-            if size := next((size for size in sizes if text.endswith(form[:size])), 0):
+            if size := _cut_off(text[1 - len(form) :], form):
                 text = text[:-size] + instead
-            if size := next((size for size in sizes if text.startswith(form[-size:])), 0):
+            if size := _cut_off(text[: len(form) - 1][::-1], form[::-1]):
                 text = instead + text[size:]
         return text
 
     def outcome(self, outcome: Outcome) -> Outcome:
         """The outcome without the values: in what was printed, in what was raised, and in what came back."""
-        changed: dict[str, Any] = {"stdout": self.text(outcome.stdout), "stderr": self.text(outcome.stderr)}
+        changed: dict[str, Any] = {}
+        if outcome.stdout or outcome.stderr:
+            changed = {"stdout": self.text(outcome.stdout), "stderr": self.text(outcome.stderr)}
         match outcome:
             case Returned(value=value):
-                shown = self._json(value)
-                if shown is None:
-                    message = "the result holds the value of a variable that was granted, as a number"
-                    return Invalid(message=message, usage=outcome.usage, **changed)
-                changed["value"] = shown
+                if self._may_be_in(value):
+                    return self._returned(outcome, value, changed)
             case Raised(exception=exception, message=message, traceback=traceback):
                 texts = {"exception": exception, "message": message, "traceback": traceback}
                 changed |= {name: self.text(text) for name, text in texts.items()}
             case _:
                 changed["message"] = self.text(outcome.message)
-        return msgspec.structs.replace(outcome, **changed)
+        return msgspec.structs.replace(outcome, **changed) if changed else outcome
 
-    def _json(self, value: bytes) -> bytes | None:
-        """The value with its texts changed; None where one is in it as something else than text."""
-        if self._found is None:
-            return value
+    def _may_be_in(self, value: bytes) -> bool:
+        """Whether a value has to be looked into: only text can be spelled in other ways, and with a backslash."""
+        return b'"' in value or any(form in value for form in self._bytes)
+
+    def _returned(self, outcome: Returned, value: bytes, changed: dict[str, Any]) -> Outcome:
         try:
-            decoded = msgspec.json.decode(value)
+            shown = msgspec.json.encode(self._walk(msgspec.json.decode(value)))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return self.text(value.decode(errors="replace")).encode()  # which nobody else will be able to read either
-        shown = msgspec.json.encode(self._walk(decoded))
-        return None if self._found.search(shown.decode()) else shown
+            shown = self.text(value.decode(errors="replace")).encode()  # which nobody else will be able to read either
+        except _InNumber:
+            message = "the result holds the value of a variable that was granted, as a number"
+            return Invalid(message=message, usage=outcome.usage, **changed)
+        return msgspec.structs.replace(outcome, value=shown, **changed)
 
     def _walk(self, value: Any) -> Any:
         """The value with its texts changed. How deep it may be was seen to when it came in."""
@@ -114,23 +117,67 @@ class Mask:
             case list():
                 return [self._walk(item) for item in value]
             case dict():
-                return {self.text(key): self._walk(item) for key, item in value.items()}
+                return self._walk_table(value)
+            case int() | float():
+                self._check_number(repr(value))
         return value
+
+    def _walk_table(self, table: dict[str, Any]) -> dict[str, Any]:
+        """Keys that would be the same now are told apart by a number: nothing that was returned goes missing."""
+        changed: dict[str, Any] = {}
+        for key, item in table.items():
+            shown = name = self.text(key)
+            while shown in changed:
+                shown = f"{name} {len(changed)}"
+            changed[shown] = self._walk(item)
+        return changed
+
+    def _check_number(self, number: str) -> None:
+        for form in self._forms:
+            if number.removesuffix(".0") == form or (len(form) >= _NUMBER_CHARACTERS and form in number):
+                raise _InNumber
+
+
+class _InNumber(Exception):
+    """A value came back as a number, in which nothing can be hidden."""
+
+
+def _cut_off(end: str, form: str) -> int:
+    """How much of the beginning of a form is at the end of a text, which is no longer than that."""
+    start = -1
+    for _ in range(_MOST_TRIES):
+        start = end.find(form[:_PART_CHARACTERS], start + 1)
+        if start < 0:
+            break
+        if form.startswith(end[start:]):
+            return len(end) - start
+    return 0
 
 
 def _forms(value: str) -> Iterator[str]:
-    """The value, and the ways in which it is usually written."""
-    if len(value) < LEAST_CHARACTERS:
-        return
-    yield value
-    yield repr(value)[1:-1]
-    yield json.dumps(value)[1:-1]
-    lines = value.splitlines()
-    yield from (line for line in lines if len(lines) > 1 and len(line) >= LEAST_CHARACTERS)
-    yield quote(value, safe="")
-    yield quote_plus(value)
-    for encode in (base64.b64encode, base64.urlsafe_b64encode):
-        yield encode(value.encode()).decode().rstrip("=")
+    """The ways in which a value, and each line of it, is usually written."""
+    for text in dict.fromkeys(
+        part for line in (value, *value.splitlines()) for part in (line, line.strip()) if len(part) >= LEAST_CHARACTERS
+    ):
+        yield text
+        yield repr(text)[1:-1]
+        yield repr(text.encode())[2:-1]
+        yield json.dumps(text)[1:-1]
+        yield json.dumps(text, ensure_ascii=False)[1:-1]
+        yield quote(text)
+        yield quote(text, safe="")
+        yield quote_plus(text)
+        yield text.encode().hex()
+        yield from filter(lambda form: len(form) >= LEAST_CHARACTERS, _base64(text.encode()))
+
+
+def _base64(content: bytes) -> Iterator[str]:
+    """What is sure to be there of it in base64, whatever stands before and after it, as a user's name in a header."""
+    for before in range(3):
+        whole = bytes(before) + content
+        first, last = -(-before * 8 // 6), len(whole) * 8 // 6
+        yield base64.b64encode(whole).decode()[first:last]
+        yield base64.urlsafe_b64encode(whole).decode()[first:last]
 
 
 class _MaskedSession(Session):

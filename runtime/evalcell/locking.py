@@ -21,9 +21,9 @@ def lock_path(path: Path) -> Path:
 
 def lock_for(
     evaluator: Evaluator, dependencies: Sequence[str], operator: Operator, wall: Sandbox, progress: Progress
-) -> str:
-    """The lock of the sandbox that is named, if what it holds is enough: then all its evaluators share a layer. Else
-    the one that lies beside the file, or one that is made once and kept.
+) -> tuple[str, str]:
+    """The lock, and where it is from. The one of the sandbox that is named counts most, if what it holds is enough: then
+    all its evaluators share a layer. Else it is the one beside the file, or one that is made once and kept.
 
     Raises:
         EvaluatorError: The lock is stale or no lock, or the dependencies cannot be had.
@@ -34,16 +34,16 @@ def lock_for(
         shared = locked(named, wall, progress)
         others = [line for line in dependencies if line not in named]
         if not any("[" in line for line in others) and locking.unmet(shared, others, str(wall.python)) is None:
-            return shared  # an extra may want more than the package that it is an extra of
+            return shared, f"of {operator.named}"  # an extra may want more than the package that it is an extra of
     if evaluator.path is None or not lock_path(evaluator.path).exists():
-        return locked(dependencies, wall, progress)
+        return locked(dependencies, wall, progress), "kept in the cache"
     lock = _read(lock_path(evaluator.path))
     stale = _stale(lock, dependencies, str(wall.python))
     if stale is not None:
         flags = [part for said in (*named, *operator.dependencies) for part in ("--dep", said)]
         again = shlex.join(["evalcell", "lock", str(evaluator.path), *flags])
         raise EvaluatorError("dependencies", f"The lock beside {evaluator.filename} is stale: {stale}. Run: {again}")
-    return lock
+    return lock, "beside the file"
 
 
 def _read(path: Path) -> str:

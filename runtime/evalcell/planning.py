@@ -22,6 +22,7 @@ class Planned:
     choice: Choice
     settings: Settings
     sandbox: Sandbox
+    lock_source: str = ""
 
 
 def choose_sandbox(understood: Understood, settings: Settings, progress: Progress = silent) -> tuple[Choice, Sandbox]:
@@ -63,7 +64,7 @@ def make_plan(
         Path(id_path)
     fit_rows = _fit_rows(understood, settings)
     choice, wall = choose_sandbox(understood, settings, progress)
-    lock = _lock(understood, operator, settings, wall, progress)
+    lock, lock_source = _lock(understood, operator, settings, wall, progress)
     program = understood.evaluator.program(lock, _assets(understood, settings))
     digest = program_digest(
         program, wall.guest_identity(), settings.isolation, network=settings.network, env=settings.env
@@ -88,13 +89,15 @@ def make_plan(
         aggregates=understood.description.hook("aggregate") is not None,
         site=wall.site,
     )
-    return Planned(plan, choice, settings, wall)
+    return Planned(plan, choice, settings, wall, lock_source)
 
 
-def _lock(understood: Understood, operator: Operator, settings: Settings, wall: Sandbox, progress: Progress) -> str:
-    """Empty where no packages are needed: a wall that takes none is chosen only then."""
+def _lock(
+    understood: Understood, operator: Operator, settings: Settings, wall: Sandbox, progress: Progress
+) -> tuple[str, str]:
+    """The lock and where it is from. Empty where no packages are needed: a wall that takes none is chosen only then."""
     if not settings.dependencies or wall.name == "wasm":
-        return ""
+        return "", ""
     from evalcell.locking import lock_for
 
     return lock_for(understood.evaluator, settings.dependencies, operator, wall, progress)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import Event
 
@@ -89,9 +89,11 @@ def ready(
         understood, engine = stack.enter_context(
             parsed(evaluator, operator, lanes=lanes, stop=stop, progress=noting, meanwhile=meanwhile)
         )
-        if understood.manifest.assets:
-            stack.enter_context(assets.holding())
-        planned = make_plan(understood, operator, started_ns=started_ns, seed=seed, id_path=id_path, progress=noting)
+        with assets.copying() if understood.manifest.assets else nullcontext():
+            planned = make_plan(
+                understood, operator, started_ns=started_ns, seed=seed, id_path=id_path, progress=noting
+            )
+            stack.enter_context(assets.holding(planned.plan.program.assets))
         stack.enter_context(planned.sandbox.holding(planned.plan.program))
         prepare(planned, noting)
         if noting.worked or planned.plan.program.assets:

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
-from evalcell.configuration import BLOCK, DEFAULT, DISK_BYTES, FLAG, MAXIMUM, Operator, heard
+from evalcell.configuration import BLOCK, DEFAULT, DISK_BYTES, FLAG, MAXIMUM, Operator, heard, plain
 from evalcell.errors import EvaluatorError
 from evalcell.manifest import Manifest
 from evalcell.output import Output
@@ -148,11 +148,12 @@ def _refuse_ungranted(manifest: Manifest, operator: Operator) -> None:
 
 def _refuse_limits(asked: Mapping[str, float], granted: set[str]) -> None:
     for name, value in asked.items():
-        if value > getattr(MAXIMUM, name) and name not in granted:
+        most = getattr(MAXIMUM, name)
+        if value > most and name not in granted:
             raise EvaluatorError(
                 "metadata",
-                f"The file asks for {name} = {value:g}; a file may ask for {getattr(MAXIMUM, name):g} at most. "
-                f"Grant it with --limit {name}={value:g}.",
+                f"The file asks for {name} = {plain(value)}; a file may ask for {plain(most)} at most. "
+                f"Grant it with --limit {name}={plain(value)}.",
             )
 
 

@@ -4,9 +4,10 @@ Every wall takes them from here by digest, so editing a file while a run is unde
 are copied and hashed, and never looked into: a pickle is as good as any other file on this side of a wall.
 """
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO
@@ -20,6 +21,7 @@ from evalcell_sandboxes.program import Asset
 DIRECTORY = "/evaluator"
 """Where the code behind a wall finds itself and, beside it, its assets."""
 PIECE_BYTES = 1024**2
+_COPYING = "assets"
 
 
 class TooLarge(Exception):
@@ -36,18 +38,31 @@ def keep(file: BinaryIO, most_bytes: int) -> tuple[str, int]:
     Raises:
         TooLarge: It has more bytes than it may have. No more than those were read.
         Changed: It did not stay the same.
+        SandboxFault: There is no room for it, or the cache cannot be written to.
     """
     digest, size = _hashed(file, most_bytes)
-    kept = _place(digest)
-    if not (_touched(kept) and kept.stat().st_size == size):
-        with replacing(kept) as temporary:
-            _copy(file, temporary, digest, size)
+    try:
+        kept = _place(digest)
+        if _size_of(kept) != size:
+            with replacing(kept) as temporary:
+                _copy(file, temporary, digest, size)
+        _touch(kept)
+    except OSError as error:
+        raise SandboxFault(
+            f"Assets cannot be copied into the cache {str(cache_path())!r}: {error.strerror}. Make room there, or set "
+            "EVALCELL_CACHE_DIR to a directory of your own."
+        ) from error
     return digest, size
 
 
-def holding() -> AbstractContextManager[None]:
-    """Keeps all assets where they are, those too that are only just copied."""
-    return disk.held("assets")
+def copying() -> AbstractContextManager[None]:
+    """Keeps all assets where they are while some are being copied."""
+    return disk.held(_COPYING)
+
+
+def holding(shipped: Sequence[Asset]) -> AbstractContextManager[None]:
+    """Keeps these where they are."""
+    return disk.held(*(_held_as(asset.sha256) for asset in shipped))
 
 
 def kept() -> list[Kept]:
@@ -56,8 +71,13 @@ def kept() -> list[Kept]:
 
 
 def discard(item: Kept) -> bool:
-    """Removes one of them, unless somebody uses assets."""
-    return disk.discard_file(cache_path() / "assets" / item.key, "assets")
+    """Removes one of them, unless somebody uses it, or is just copying some."""
+    with disk.alone_with(_COPYING) as free:
+        return free and disk.discard_file(cache_path() / "assets" / item.key, _held_as(item.key))
+
+
+def _held_as(digest: str) -> str:
+    return f"asset-{digest}"
 
 
 def size_of(asset: Asset) -> int:
@@ -86,7 +106,7 @@ def pieces(asset: Asset) -> Iterator[bytes]:
         raise SandboxFault(
             f"The copy of the asset {asset.name!r} in the cache was changed by somebody, and is removed. Run it again."
         )
-    _touched(_place(asset.sha256))
+    _touch(_place(asset.sha256))
 
 
 def _hashed(file: BinaryIO, most_bytes: int) -> tuple[str, int]:
@@ -121,13 +141,18 @@ def _opened(asset: Asset) -> BinaryIO:
         ) from error
 
 
-def _touched(kept: Path) -> bool:
-    """Notes that the copy was used, for whoever removes what was not used for long; False where there is none."""
+def _size_of(kept: Path) -> int | None:
+    """How large a copy is; None where there is none."""
     try:
+        return kept.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def _touch(kept: Path) -> None:
+    """Notes that the copy was used, for whoever removes what was not used for long."""
+    with contextlib.suppress(OSError):  # whoever cannot write there cannot remove it either
         os.utime(kept)
-    except OSError:
-        return False
-    return True
 
 
 def _place(digest: str) -> Path:

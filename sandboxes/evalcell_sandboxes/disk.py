@@ -7,6 +7,7 @@ that was killed holds nothing.
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,6 +18,8 @@ from msgspec import Struct
 from evalcell_sandboxes.caching import cache_dir, private_dir
 from evalcell_sandboxes.errors import SandboxFault
 
+_UNFINISHED_SECONDS = 3600.0
+"""After so long, nobody is at work any more on a file that has not got its name yet."""
 Kind = Literal["layer", "base", "module", "download", "asset"]
 
 
@@ -45,19 +48,20 @@ def alone_with(key: str) -> Iterator[bool]:
     with ExitStack() as stack:
         try:
             _lock(stack, key, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError:  # somebody holds it, or nobody can write here
             yield False
         else:
             yield True
 
 
 def files(kind: Kind, directory: Path, *patterns: str) -> list[Kept]:
-    """Files that are kept, each noted as used by its time of change."""
+    """Files that are kept, each used when it was changed, and what is left of those that nobody has finished."""
     found = []
-    for path in (path for pattern in patterns for path in directory.glob(pattern)):
+    for path in (path for pattern in (*patterns, ".*") for path in directory.glob(pattern)):
         with contextlib.suppress(OSError):  # somebody has just removed it
             info = path.stat()
-            found.append(Kept(kind, path.name, info.st_size, info.st_mtime))
+            if not path.name.startswith(".") or time.time() - info.st_mtime > _UNFINISHED_SECONDS:
+                found.append(Kept(kind, path.name, info.st_size, info.st_mtime))
     return found
 
 

@@ -78,7 +78,7 @@ def describe(prepared: Ready) -> dict[str, Any]:
         "dependencies": {
             "asked": list(settings.dependencies),
             "packages": _packages(plan.program.lock, prepared.planned.sandbox.python),
-            "lock": _lock(prepared),
+            "lock": prepared.planned.lock_source or None,
         },
         "assets": [{"name": asset.name, "sha256": asset.sha256} for asset in plan.program.assets],
         "settings": _settings(settings, plan),
@@ -108,16 +108,6 @@ def _packages(lock: str, python: str | None) -> list[str]:
     from evalcell_sandboxes.container import locking
 
     return list(locking.packages(lock, python))
-
-
-def _lock(prepared: Ready) -> str | None:
-    """Where the lock is, if there is one."""
-    if not prepared.planned.plan.program.lock:
-        return None
-    from evalcell.locking import lock_path
-
-    path = prepared.understood.evaluator.path
-    return "beside the file" if path is not None and lock_path(path).exists() else "kept in the cache"
 
 
 def _parameter(binding: Binding, settings: Settings) -> dict[str, Any]:

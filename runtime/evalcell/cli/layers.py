@@ -9,9 +9,9 @@ from typing import Any
 import click
 import msgspec
 
-from evalcell.cli.options import configuration_options
+from evalcell import configurations
+from evalcell.cli.options import configuration_options, sandbox_option
 from evalcell.cli.screen import Screen
-from evalcell.configuration import Operator
 from evalcell.errors import UsageError
 from evalcell.evaluator import Evaluator
 from evalcell.running import ready
@@ -60,10 +60,11 @@ def list_(as_json: bool) -> int:  # noqa: FBT001 - a flag
 
 @layers.command(short_help="Build the layer of an evaluator without running it.")
 @click.argument("evaluator", type=click.Path(path_type=Path))
+@sandbox_option
 @configuration_options(but=("wall",))
-def build(evaluator: Path, said: dict[str, Any]) -> int:
+def build(evaluator: Path, sandbox: str | None, said: dict[str, Any]) -> int:
     """Build the layer that EVALUATOR needs, so that its first run starts at once and needs no network."""
-    operator = Operator(**said)
+    operator = configurations.operator(sandbox=sandbox, **said)
     with Screen(quiet=False) as screen:
         source = Evaluator.from_file(evaluator)
         with ready(source, operator, started_ns=time.time_ns(), progress=screen.progress) as prepared:

@@ -5,7 +5,8 @@ from typing import Any
 
 import click
 
-from evalcell.cli.options import configuration_options
+from evalcell import configurations
+from evalcell.cli.options import configuration_options, sandbox_option
 from evalcell.cli.screen import Screen
 from evalcell.configuration import Operator
 from evalcell.errors import UsageError
@@ -30,10 +31,11 @@ it is stale. Only wheels are used. The lock holds no address, and pip can read i
 
 @click.command(help=_HELP, short_help="Write down the exact packages that an evaluator runs with.")
 @click.argument("evaluator", type=click.Path(path_type=Path))
+@sandbox_option
 @configuration_options(only=("dependencies", "base", "engine"))
-def lock(evaluator: Path, said: dict[str, Any]) -> int:
+def lock(evaluator: Path, sandbox: str | None, said: dict[str, Any]) -> int:
     """Writes the lock."""
-    operator = Operator(**said)
+    operator = configurations.operator(sandbox=sandbox, **said)
     target = lock_path(evaluator)
     with Screen(quiet=False) as screen:
         source = Evaluator.from_file(evaluator)

@@ -86,6 +86,17 @@ def evaluator_options(command: _Command) -> _Command:
     return gathered
 
 
+def sandbox_option(command: _Command) -> _Command:
+    """Adds `--sandbox`."""
+    return click.option(
+        "--sandbox",
+        metavar="NAME",
+        shell_complete=_complete_sandbox,
+        help="The sandbox to run in: one of your own, as `evalcell sandboxes` keeps them, or a wall "
+        f"({', '.join(names())}) instead of the one that is chosen.",
+    )(command)
+
+
 def _options() -> list[Callable[[_Command], _Command]]:
     return [
         click.argument("evaluator", type=click.Path(path_type=Path)),
@@ -105,13 +116,7 @@ def _options() -> list[Callable[[_Command], _Command]]:
         click.option(
             "--id", "id_path", metavar="PATH", help="Where a row's id is. Default: its field 'id', else its index."
         ),
-        click.option(
-            "--sandbox",
-            metavar="NAME",
-            shell_complete=_complete_sandbox,
-            help="The sandbox to run in: one of your own, as `evalcell sandboxes` keeps them, or a wall "
-            f"({', '.join(names())}) instead of the one that is chosen.",
-        ),
+        sandbox_option,
         configuration_options(Operator, but=("wall",)),
         click.option(
             "--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes. Default: one a core."

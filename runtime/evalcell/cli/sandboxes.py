@@ -47,14 +47,18 @@ def add(name: str, said: dict[str, Any], replace: bool, as_json: bool) -> int:  
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def list_(as_json: bool) -> int:  # noqa: FBT001 - a flag
     """Say which sandboxes are kept, and what each is about."""
-    found = configurations.found()
+    found = list(configurations.found())
+    good = [named for named in found if isinstance(named, Named)]
     if as_json:
-        click.echo(json.dumps({named.name: named.configuration.said() for named in found}))
-    for named in found if not as_json else ():
+        click.echo(json.dumps({named.name: named.configuration.said() for named in good}))
+    for named in good if not as_json else ():
         click.echo(f"{click.style(named.name, bold=True)}  {'; '.join(_lines(named.configuration))}")
     if not found and not as_json:
         click.echo("There are no sandboxes of yours yet. Add one: evalcell sandboxes add NAME --dep scikit-learn")
-    return 0
+    for problem in found:
+        if isinstance(problem, UsageError):
+            click.echo(f"{click.style('error:', fg='red', bold=True)} {problem}", err=True)
+    return 0 if len(good) == len(found) else 2
 
 
 @sandboxes.command(short_help="Show what is kept about a sandbox.")
@@ -88,7 +92,7 @@ def build(name: str) -> int:
     if packages:
         click.echo(f"{name}: {', '.join(packages)}")
     else:
-        click.echo(f"{name} has no packages of its own, so it needs no layer. Its base is ready.")
+        click.echo(f"{name} has no packages of its own, so it needs no layer.")
     return 0
 
 

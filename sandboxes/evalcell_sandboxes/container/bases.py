@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from evalcell_sandboxes import disk
 from evalcell_sandboxes.caching import alone, cache_dir, private_dir, replacing
 from evalcell_sandboxes.container.engine import Engine
 from evalcell_sandboxes.disk import Kept
@@ -132,10 +133,17 @@ def find(engine: Engine, progress: Progress) -> Base:
     with contextlib.suppress(SandboxUnavailable):
         known = current(engine)
         if known.image == image.id and known.ground == _ground(engine):
-            return known
+            return _noted(known)
     base = _probed(engine, image, name)
     with replacing(_remembered(engine)) as file:
         file.write_bytes(msgspec.json.encode(base))
+    return _noted(base)
+
+
+def _noted(base: Base) -> Base:
+    """Notes that a base was used, if it is one that we have packed and so may remove."""
+    if base.packed:
+        (_notes() / held_as(base.image)).touch()
     return base
 
 
@@ -203,27 +211,36 @@ def _can_pack(engine: Engine) -> bool:
 
 
 def left(engine: Engine, stood_on: set[str]) -> list[Kept]:
-    """The bases that were packed for Pythons of former days, and that no layer stands on."""
-    with contextlib.suppress(SandboxUnavailable):
-        stood_on = stood_on | {current(engine).image}
+    """The bases that were packed and used from here, and that no layer stands on."""
     with engine.translated("bases were listed"):
         images = engine.api.images(filters={"label": _DIGEST})
+    there = {held_as(image["Id"]): image for image in images if image["Id"] not in stood_on}
+    used = disk.files("base", _notes(), "base-*")
     return [
-        Kept("base", image["Id"], image["Size"], float(image["Created"]))
-        for image in images
-        if image["Id"] not in stood_on and LAYER not in image["Labels"]
+        Kept("base", there[note.key]["Id"], there[note.key]["Size"], note.used) for note in used if note.key in there
     ]
 
 
 def remove(engine: Engine, image: str) -> bool:
-    """Removes a base, unless a container or another image stands on it."""
+    """Removes a base, unless somebody uses it, or another image stands on it."""
     from docker.errors import APIError
 
-    try:
-        engine.api.remove_image(image)
-    except APIError:
-        return False
-    return True
+    with disk.alone_with(held_as(image)) as free:
+        if free:
+            try:
+                engine.api.remove_image(image)
+            except APIError:
+                return False
+    return free
+
+
+def held_as(image: str) -> str:
+    """What whoever uses a base holds."""
+    return f"base-{image.replace(':', '-')}"
+
+
+def _notes() -> Path:
+    return private_dir(private_dir(cache_dir() / "container") / "bases")
 
 
 def packed_name() -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 from filelock import FileLock, Timeout
 
+from evalcell_sandboxes import disk
 from evalcell_sandboxes.caching import alone, cache_dir, private_dir, replacing
 from evalcell_sandboxes.container import box, installing, locking
 from evalcell_sandboxes.container.bases import LAYER, Base
@@ -253,20 +254,26 @@ def remove(engine: Engine, key: str) -> None:
     """Removes a layer.
 
     Raises:
-        SandboxUnavailable: A container is using it.
+        SandboxUnavailable: A run is using it, here or on another machine.
     """
     from docker.errors import APIError
 
-    with engine.translated("a layer was removed"):
+    in_use = SandboxUnavailable("container", f"layer {key[:12]} is in use. Try again when its runs are done.")
+    with disk.alone_with(held_as(key)) as free, engine.translated("a layer was removed"):
+        if not free:
+            raise in_use
         try:
             engine.api.remove_image(f"{REPOSITORY}:{key}")
         except APIError as error:
             if error.status_code != 409:  # noqa: PLR2004 - a conflict
                 raise
-            raise SandboxUnavailable(
-                "container", f"layer {key[:12]} is in use. Try again when its runs are done."
-            ) from error
-    (_notes() / f"{key}.json").unlink(missing_ok=True)
+            raise in_use from error
+        (_notes() / f"{key}.json").unlink(missing_ok=True)
+
+
+def held_as(key: str) -> str:
+    """What whoever uses a layer holds."""
+    return f"layer-{key}"
 
 
 def unused(engine: Engine, days: float) -> list[Layer]:

@@ -32,21 +32,15 @@ def discard(engine: Engine, item: Kept) -> bool:
         return uv.discard_cache()
     if item.kind == "base":
         return bases.remove(engine, item.key)
-    with disk.alone_with(_held_as(item.key)) as free:
-        try:
-            if free:
-                layers.remove(engine, item.key)
-        except SandboxUnavailable:  # a container holds it, perhaps of another machine
-            return False
-    return free
+    try:
+        layers.remove(engine, item.key)
+    except SandboxUnavailable:
+        return False
+    return True
 
 
 @contextmanager
 def holding(base: Base, program: Program) -> Iterator[None]:
-    """Keeps the layers of a program where they are."""
-    with disk.held(*map(_held_as, shipping.keys_of(base, program))):
+    """Keeps the layers of a program where they are, and the base under them."""
+    with disk.held(bases.held_as(base.image), *map(layers.held_as, shipping.keys_of(base, program))):
         yield
-
-
-def _held_as(key: str) -> str:
-    return f"layer-{key}"
