@@ -77,9 +77,11 @@ def plain(number: Any) -> str:
 
 
 def _amount(value: Any) -> Any:
-    if isinstance(value, str) and (found := amount(value)) is not None:
-        return int(found)
-    return value
+    if not isinstance(value, str):
+        return value
+    if (found := amount(value)) is None:
+        raise ValueError(f"{value!r} is not an amount of bytes, such as 50GB")
+    return int(found)
 
 
 # -- limits -----------------------------------------------------------------------------------------------------------
@@ -166,9 +168,7 @@ class Configuration(Strict):
         str | None,
         AfterValidator(lambda name: name and wall(name)),
         Field(description="The wall to run behind, instead of the one that the code needs."),
-        Said(
-            "--wall", "NAME", in_a_file="as `sandbox`", otherwise="what the code needs; for one run, `--sandbox NAME`"
-        ),
+        Said("--wall", "NAME", in_a_file="as `sandbox`", otherwise="what the code needs; for a run, see --sandbox"),
     ] = None
     dependencies: Annotated[
         tuple[Requirement, ...],

@@ -36,7 +36,7 @@ def add(name: str, configuration: Configuration, *, replace: bool = False) -> No
     """Keeps a configuration.
 
     Raises:
-        UsageError: The name cannot be used, or is taken and not to be replaced.
+        UsageError: It says nothing, or its name cannot be used, or is taken and not to be replaced.
     """
     if not _NAME.fullmatch(name):
         raise UsageError(
@@ -44,6 +44,8 @@ def add(name: str, configuration: Configuration, *, replace: bool = False) -> No
         )
     if known(name):
         raise UsageError(f"{name!r} is the name of a wall. Choose another.")
+    if not configuration.said():
+        raise UsageError("That sandbox would say nothing. Say something about it, such as --dep, --limit or --env.")
     path = data_dir(_DIRECTORY) / f"{name}.json"
     text = configuration.model_dump_json(exclude_defaults=True, exclude_none=True, indent=2) + "\n"
     try:
@@ -113,4 +115,4 @@ def _read(path: Path) -> Named:
     except OSError as error:
         raise UsageError(f"The sandbox {path.stem!r} cannot be read: {error.strerror}. {again}") from None
     except (UsageError, msgspec.DecodeError, RecursionError) as error:
-        raise UsageError(f"The sandbox {path.stem!r} makes no sense. {error} {again}") from None
+        raise UsageError(f"The sandbox {path.stem!r} makes no sense: {str(error).rstrip('.')}. {again}") from None

@@ -22,7 +22,7 @@ def lock_path(path: Path) -> Path:
 def lock_for(
     evaluator: Evaluator, dependencies: Sequence[str], operator: Operator, wall: Sandbox, progress: Progress
 ) -> tuple[str, str]:
-    """The lock, and where it is from. The one of the sandbox that is named counts most, if what it holds is enough: then
+    """The lock, and where it is from. That of the sandbox that is named counts most, if what it holds is enough: then
     all its evaluators share a layer. Else it is the one beside the file, or one that is made once and kept.
 
     Raises:

@@ -30,9 +30,12 @@ def choose_sandbox(understood: Understood, settings: Settings, progress: Progres
 
     Raises:
         EvaluatorError: No sandbox can run it.
+        UsageError: A flag is for another sandbox.
         SandboxUnavailable: The one that could is not to be had here.
     """
     choice = choose(understood.description, settings.dependencies, settings.wall, settings.network)
+    if choice.sandbox != "container":
+        _refuse_flags_of_containers(choice, settings)
     wall = sandbox(choice.sandbox, settings.site)
     if reason := wall.unavailable_reason():
         raise SandboxUnavailable(choice.sandbox, reason)
@@ -40,6 +43,15 @@ def choose_sandbox(understood: Understood, settings: Settings, progress: Progres
     check_python(understood.manifest.requires_python, choice.sandbox, wall.python)
     remark = wall.remark()
     return (Choice(choice.sandbox, f"{choice.reason}; {remark}") if remark else choice), wall
+
+
+def _refuse_flags_of_containers(choice: Choice, settings: Settings) -> None:
+    for name in settings.site.__struct_fields__:
+        if settings.sources[name] == FLAG:
+            raise UsageError(
+                f"--{name} is for containers, and this runs in {choice.sandbox!r}: {choice.reason}. Leave it out, "
+                "or add --sandbox container."
+            )
 
 
 def make_plan(

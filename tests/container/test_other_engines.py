@@ -65,6 +65,11 @@ def test_packages_and_assets_work_on_every_engine(site, environment, version, ev
             assert done.code == 0, done.err
             found = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
             assert [(record["label"], record["score"]) for record in found] == [("low and words", 1.0)] * 3
+            listed = evalcell("layers", "list", "--sandbox", "elsewhere", "--json", env=environment).json()
+            assert {(*layer["packages"], *layer["assets"]) for layer in listed if "e.py" in layer["evaluators"]} >= {
+                (f"murmur=={version}",),
+                ("words.txt",),
+            }
             assert client.api.containers(all=True, filters={"label": OWNER}) == []
             assert client.api.volumes(filters={"label": OWNER})["Volumes"] in (None, [])
         finally:

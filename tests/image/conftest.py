@@ -150,7 +150,7 @@ def lay_out(scratch: Path, archive: Path) -> None:
 @pytest.fixture(scope="session")
 def packed(engine, image) -> Iterator[str]:
     """The base image that evalcell packs where it finds none: the CPython of its own image."""
-    code = "from evalcell_sandboxes.container import bases; print(bases._packed_name())"
+    code = "from evalcell_sandboxes.container import bases; print(bases.packed_name())"
     name = engine.containers.run(image.name, ["-c", code], entrypoint="python3", network_mode="none", remove=True)
     yield name.decode().strip()
     remove(engine, name.decode().strip())

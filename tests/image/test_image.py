@@ -56,7 +56,7 @@ def test_the_walls_hold_in_it(run):
     assert done.out.count("  ok ") == 8, done.out
 
 
-FIRST_RUN = f"evalcell {' '.join(JOB[:-1])} && find ~ -name '*.cwasm'"
+FIRST_RUN = f"evalcell {' '.join(JOB[:-1])} && find ~ -path '*/wasm/*.cwasm'"
 REMOVE = "rm $(dirname $(python3 -c 'import evalcell_sandboxes as e; print(e.__file__)'))/wasm/*.cwasm"
 
 

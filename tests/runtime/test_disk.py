@@ -1,6 +1,7 @@
 """What is kept on disk stays within a budget; what was not used for longest goes first, and nothing in use ever goes."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import time
 import pytest
 
 from evalcell import disk
-from evalcell_sandboxes import assets, sandbox
+from evalcell_sandboxes import Asset, assets, sandbox
 from evalcell_sandboxes.disk import alone_with, held
 from evalcell_sandboxes.wasm import module
 
@@ -73,9 +74,40 @@ def test_nothing_goes_within_the_budget(cache):
 
 def test_what_is_in_use_stays_whatever_the_budget(cache, holder):
     holder("module-b.cwasm")
-    with held("assets"):
+    with assets.holding([Asset("words.txt", "aa")]):
         disk.prune([sandbox("wasm")], 0)
     assert left(cache) == ["aa", "b.cwasm"]
+
+
+def test_assets_stay_while_some_are_being_copied(cache):
+    with assets.copying():
+        disk.prune([sandbox("wasm")], 0)
+    assert left(cache) == ["aa"]
+
+
+def test_what_a_killed_run_has_left_half_done_goes_too_once_it_is_old(cache):
+    (cache / "assets" / ".old.x").write_bytes(b"x" * 100)
+    os.utime(cache / "assets" / ".old.x", (0, 0))
+    (cache / "wasm" / ".young.x").write_bytes(b"x" * 100)
+    disk.prune([sandbox("wasm")], 0)
+    assert left(cache) == [".young.x"]
+
+
+def test_a_run_holds_its_assets_and_the_budget_still_counts_for_others(cache, monkeypatch, write, rows, evalcell):
+    """In a cache of its own, with the compiled module of the real one, and with a new asset each time."""
+    block = '# /// script\n# [tool.evalcell]\n# assets = ["words.txt"]\n# ///\n'
+    evaluator = write("e.py", block + "def evaluate(output):\n    return len(open('words.txt').read())\n")
+    data = rows([{"output": 1}])
+    size = 200_000
+    monkeypatch.delenv("EVALCELL_CACHE_DIR")
+    shutil.copy(module.path(), cache / "wasm")
+    budget = module.path().stat().st_size + int(2.5 * size)
+    environment = {"EVALCELL_CACHE_DIR": str(cache), "EVALCELL_DISK_BYTES": str(budget)}
+    for number in range(4):
+        write("words.txt", str(number) * size)
+        done = evalcell("run", evaluator, "--data", data, env=environment)
+        assert done.code == 0, done.err
+    assert len(list((cache / "assets").iterdir())) == 2
 
 
 def test_control_without_a_holder_all_of_it_goes(cache):

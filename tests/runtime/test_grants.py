@@ -1,10 +1,12 @@
 """A file's block requests, the operator grants: every combination of what is asked for and who has granted it."""
 
+import re
 from itertools import product
 
 import pytest
 
 from evalcell.blocks import read
+from evalcell.cli.options import _quantity
 from evalcell.configuration import FLAG, MAXIMUM, Configuration, Named, Operator, settings
 from evalcell.errors import EvaluatorError, UsageError
 from evalcell.manifest import Manifest
@@ -73,6 +75,25 @@ def test_every_combination_of_asking_and_granting():
             source = settled.sources["limits.wall_seconds" if name == "limits" else name]
             assert source == {"flag": FLAG, "sandbox": SANDBOX, "nobody": "default"}[place], (name, ways)
     assert (checked, refused) == (6 * 10 * 10 * 10, 6000 - 5 * 9 * 9 * 9)
+
+
+@pytest.mark.parametrize("name", Limits.__struct_fields__)
+def test_the_flag_that_a_refusal_names_lifts_it(name):
+    manifest = read({"tool": {"evalcell": {"limits": {name: getattr(MAXIMUM, name) + 1}}}}, 1)
+    with pytest.raises(EvaluatorError) as refusal:
+        settle(manifest, Operator())
+    said = re.search(r"--limit (\w+)=(\S+)\.", str(refusal.value))
+    granted = settle(manifest, Operator(limits={said[1]: _quantity(said[1], said[2])}))
+    assert getattr(granted.limits, name) == getattr(MAXIMUM, name) + 1
+
+
+def test_where_flag_and_sandbox_disagree_the_flag_counts():
+    named = Named("mine", Configuration(network="full", isolation="evaluator", limits={"wall_seconds": 5}))
+    asking = read({"tool": {"evalcell": {"network": "full", "isolation": "evaluator"}}}, 1)
+    settled = settle(asking, Operator(named=named, network="none", isolation="row", limits={"wall_seconds": 2}))
+    assert (settled.network, settled.isolation, settled.limits.wall_seconds) == ("none", "row", 2)
+    denying = Named("mine", Configuration(network="none", isolation="row"))
+    assert settle(asking, Operator(named=denying, network="full")).network == "full"
 
 
 def test_a_flag_counts_more_than_the_sandbox_and_that_more_than_the_environment(monkeypatch):

@@ -1,7 +1,8 @@
 """`evalcell layers`: the packages of evaluators, installed once and kept as layers of container images."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,14 @@ from evalcell.cli.options import configuration_options, sandbox_option
 from evalcell.cli.screen import Screen
 from evalcell.errors import UsageError
 from evalcell.evaluator import Evaluator
+from evalcell.manifest import Manifest
 from evalcell.running import ready
+from evalcell.settings import settle
 from evalcell_sandboxes import SandboxUnavailable
 from evalcell_sandboxes.container import layers as kept
 from evalcell_sandboxes.container import prereqs
 from evalcell_sandboxes.container.engine import Engine
 from evalcell_sandboxes.container.layers import Layer
-from evalcell_sandboxes.site import here
 
 _KEY_CHARACTERS = 12
 _SHOWN = 4
@@ -29,8 +31,8 @@ _DAY_SECONDS = 86_400.0
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 _HELP = """Look after the layers that evaluators run on in containers. A layer of packages is built when a lock is first
-needed and shared by every evaluator with the same lock; one of assets stands on it. All are kept until they are
-removed.
+needed and shared by every evaluator with the same lock; one of assets stands on it. They are kept until they
+are removed, or until those that were not used for longest have to make room.
 
 \b
   evalcell layers list
@@ -39,16 +41,31 @@ removed.
 """
 
 
+def _engine_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Adds what says which engine is meant; the command gets that."""
+
+    @wraps(command)
+    def with_engine(*, sandbox: str | None, said: dict[str, Any], **own: Any) -> int:
+        settled = settle(Manifest(), configurations.operator(sandbox=sandbox, **said))
+        engine = Engine(settled.site)
+        if reason := prereqs.unavailable_reason(engine):
+            raise SandboxUnavailable("container", reason)
+        return command(engine=engine, **own)
+
+    return sandbox_option(configuration_options(only=("engine",))(with_engine))
+
+
 @click.group(help=_HELP, short_help="List, build and remove layers of packages.")
 def layers() -> None:
     """Stands for the group; every verb is below it."""
 
 
 @layers.command(name="list", short_help="Say which layers there are.")
+@_engine_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list instead of text.")
-def list_(as_json: bool) -> int:  # noqa: FBT001 - a flag
+def list_(engine: Engine, as_json: bool) -> int:  # noqa: FBT001 - a flag
     """Say which layers there are: size, age, last use, who uses them and what is in them; the one used last first."""
-    found = kept.found(_engine())
+    found = kept.found(engine)
     if as_json:
         click.echo(msgspec.json.encode(found))
     elif found:
@@ -80,9 +97,9 @@ def build(evaluator: Path, sandbox: str | None, said: dict[str, Any]) -> int:
 
 @layers.command(short_help="Remove layers.")
 @click.argument("keys", nargs=-1, required=True, metavar="LAYER...")
-def rm(keys: Sequence[str]) -> int:
+@_engine_options
+def rm(engine: Engine, keys: Sequence[str]) -> int:
     """Remove layers, each named by the beginning of its key as `layers list` shows it."""
-    engine = _engine()
     found = kept.found(engine)
     _remove(engine, [_chosen(key, found) for key in keys])
     return 0
@@ -90,18 +107,11 @@ def rm(keys: Sequence[str]) -> int:
 
 @layers.command(short_help="Remove layers that were not used for long.")
 @click.option("--days", type=click.FloatRange(min=0), default=_DAYS, show_default=True, help="For how long.")
-def prune(days: float) -> int:
+@_engine_options
+def prune(engine: Engine, days: float) -> int:
     """Remove the layers that nobody has used for so many days; with --days 0, all of them. One in use is kept."""
-    engine = _engine()
     _remove(engine, kept.unused(engine, days))
     return 0
-
-
-def _engine() -> Engine:
-    engine = Engine(here())
-    if reason := prereqs.unavailable_reason(engine):
-        raise SandboxUnavailable("container", reason)
-    return engine
 
 
 def _chosen(key: str, found: list[Layer]) -> Layer:

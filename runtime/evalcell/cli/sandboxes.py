@@ -37,8 +37,6 @@ def add(name: str, said: dict[str, Any], replace: bool, as_json: bool) -> int:  
     name is kept: its value is read when a run starts.
     """
     configuration = Configuration(**said)
-    if not configuration.said():
-        raise UsageError("That sandbox would say nothing. Say something about it, such as --dep, --limit or --env.")
     configurations.add(name, configuration, replace=replace)
     return _show(Named(name, configuration), as_json=as_json)
 

@@ -290,6 +290,7 @@ def create(
     own_kernel: bool = False,
     network: Network = Network.NONE,
     user: int | None = None,
+    labels: Mapping[str, str] | None = None,
     powers: Sequence[str] = (),
 ) -> str:
     """Creates a container in which nothing can be reached and little be used up, and gives its name.
@@ -338,7 +339,7 @@ def create(
             working_dir=SCRATCH,
             name=name,
             environment={"PYTHONHASHSEED": "0", "PYTHONPATH": "", "LANG": "C.UTF-8"},
-            labels={OWNER: owner()},
+            labels={**(labels or {}), OWNER: owner()},
             healthcheck={"test": ["NONE"]},  # what an image has of its own would run beside the rows
             network_disabled=isolated,
             stdin_open=stdin,

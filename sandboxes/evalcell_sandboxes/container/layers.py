@@ -108,13 +108,14 @@ def _build(engine: Engine, key: str, base: Base, lock: str, progress: Progress) 
         target = scratch / "packages"
         platform = installing.platform_of(base.machine, base.libc)
         size = installing.install(lock, target, python=base.python, platform=platform, progress=progress)
-        with _builder(engine, base) as container:
+        labels = _labels(key, base, lock)
+        with _builder(engine, base, labels) as container:
             progress(f"Copying {size / 1e6:,.0f} MB of packages into the layer")
             _copy(engine, target, container)
             progress("Compiling the packages")
             _compile(engine, container)
             progress("Keeping the layer")
-            _commit(engine, container, key, base, lock)
+            commit(engine, container, key, labels)
 
 
 @contextmanager
@@ -138,7 +139,7 @@ def _lock(key: str) -> Path:
 
 
 @contextmanager
-def _builder(engine: Engine, base: Base) -> Iterator[str]:
+def _builder(engine: Engine, base: Base, labels: dict[str, str]) -> Iterator[str]:
     """A container of the base in which packages are compiled: without network, and with nothing of ours in it."""
     with engine.translated("a layer was begun"):
         container = box.create(
@@ -156,6 +157,7 @@ def _builder(engine: Engine, base: Base) -> Iterator[str]:
             user=_ROOT,
             builds=True,
             own_kernel=base.own_kernel,
+            labels=labels,
         )
     try:
         yield container
@@ -208,9 +210,8 @@ def _compile(engine: Engine, container: str) -> None:
         raise SandboxFault(f"The packages could not be compiled: exit code {code}.")
 
 
-def _commit(engine: Engine, container: str, key: str, base: Base, lock: str) -> None:
-    labels = {
-        OWNER: "",  # which it would have from its container
+def _labels(key: str, base: Base, lock: str) -> dict[str, str]:
+    return {
         LAYER: key,
         "evalcell.base": base.digest,
         "evalcell.base.name": base.name,
@@ -219,8 +220,17 @@ def _commit(engine: Engine, container: str, key: str, base: Base, lock: str) -> 
         "evalcell.packages": " ".join(locking.packages(lock, base.python)),
         "evalcell.built": str(int(time.time())),
     }
+
+
+def commit(engine: Engine, container: str, key: str, labels: dict[str, str]) -> None:
+    """Makes a layer of a container that has these labels already: Podman takes them from there, and from nowhere else.
+
+    Nobody owns a layer, as somebody does the container.
+    """
     with engine.translated("a layer was kept"):
-        engine.api.commit(container, repository=REPOSITORY, tag=key, pause=False, conf={"Labels": labels})
+        engine.api.commit(
+            container, repository=REPOSITORY, tag=key, pause=False, conf={"Labels": {**labels, OWNER: ""}}
+        )
 
 
 # -- what there is --------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import IO
 from evalcell_sandboxes import assets
 from evalcell_sandboxes.container import box, layers
 from evalcell_sandboxes.container.bases import LAYER, Base
-from evalcell_sandboxes.container.engine import OWNER, Engine
+from evalcell_sandboxes.container.engine import Engine
 from evalcell_sandboxes.program import Asset, Program
 from evalcell_sandboxes.sandbox import Progress
 
@@ -61,20 +61,30 @@ def _key_of(base: Base, program: Program) -> str:
 
 def _build(engine: Engine, key: str, base: Base, program: Program, progress: Progress) -> None:
     progress("Copying assets into a layer")
-    with tempfile.TemporaryFile(prefix="evalcell-assets-") as file, _container(engine, base, program) as container:
+    labels = _labels(engine, key, base, program)
+    with (
+        tempfile.TemporaryFile(prefix="evalcell-assets-") as file,
+        _container(engine, base, program, labels) as container,
+    ):
         _pack(program.assets, file)
         file.seek(0)
         with engine.translated("assets were copied into a layer"):
             engine.api.put_archive(container, "/", file)
-        _commit(engine, container, key, base, program)
+        layers.commit(engine, container, key, labels)
 
 
 @contextmanager
-def _container(engine: Engine, base: Base, program: Program) -> Iterator[str]:
+def _container(engine: Engine, base: Base, program: Program, labels: dict[str, str]) -> Iterator[str]:
     """A container that is never started: files are put into it, and it is committed."""
     with engine.translated("a layer was begun"):
         container = box.create(
-            engine, layers.image_of(base, program.lock), [base.command], _BUILD_BYTES, user=_ROOT, builds=True
+            engine,
+            layers.image_of(base, program.lock),
+            [base.command],
+            _BUILD_BYTES,
+            user=_ROOT,
+            builds=True,
+            labels=labels,
         )
     try:
         yield container
@@ -111,19 +121,16 @@ def _member(path: str, kind: bytes, mode: int, size: int) -> tarfile.TarInfo:
     return member
 
 
-def _commit(engine: Engine, container: str, key: str, base: Base, program: Program) -> None:
-    names = [asset.name for asset in program.assets]
-    with engine.translated("a layer was kept"):
+def _labels(engine: Engine, key: str, base: Base, program: Program) -> dict[str, str]:
+    with engine.translated("a layer was looked for"):
         below = engine.client.images.get(layers.image_of(base, program.lock))
-        labels = {
-            OWNER: "",  # which it would have from its container
-            LAYER: key,
-            "evalcell.base": base.digest,
-            "evalcell.base.name": base.name,
-            "evalcell.base.image": str(below.id),
-            "evalcell.python": base.python,
-            "evalcell.packages": "",
-            "evalcell.assets": json.dumps(names),
-            "evalcell.built": str(int(time.time())),
-        }
-        engine.api.commit(container, repository=layers.REPOSITORY, tag=key, pause=False, conf={"Labels": labels})
+    return {
+        LAYER: key,
+        "evalcell.base": base.digest,
+        "evalcell.base.name": base.name,
+        "evalcell.base.image": str(below.id),
+        "evalcell.python": base.python,
+        "evalcell.packages": "",
+        "evalcell.assets": json.dumps([asset.name for asset in program.assets]),
+        "evalcell.built": str(int(time.time())),
+    }
