@@ -62,6 +62,36 @@ def test_as_the_same_user_it_could(runsc_wall):
     assert b"'signal 0': 'done'" in said
 
 
+TWICE = """
+def evaluate(output):
+    global starter
+    starter = os.getpid()
+    return queued(), queued()
+"""
+QUEUE = """
+import ctypes, os, signal
+starter, libc = os.getpid(), ctypes.CDLL(None)
+def queued():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [40])
+    return sum(libc.sigqueue(starter, 40, 0) == 0 for _ in range(500))
+def evaluate(output): return queued()
+"""
+
+
+def test_no_signal_waits_for_the_next_row(runsc_wall):
+    with boxed(runsc_wall, QUEUE) as session:
+        first, second = (value(*ask(session, "x")) for _ in range(2))
+    assert 0 < first < 500, "as many as the kernel keeps"
+    assert second == first
+
+
+def test_signals_that_nobody_takes_fill_what_the_kernel_keeps(runsc_wall):
+    """The control: the same, twice in one process."""
+    with boxed(runsc_wall, QUEUE + TWICE) as session:
+        first, second = value(*ask(session, "x"))
+    assert first > second == 0
+
+
 def test_what_it_was_found_out_on_decides_and_not_a_name(runsc_wall, usual_base):
     base = bases.current(Engine(runsc_wall.site))
     assert (base.own_kernel, base.exposed, base.keeps) == (True, True, False)
