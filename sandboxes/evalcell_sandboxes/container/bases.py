@@ -284,15 +284,12 @@ def _probed(engine: Engine, image: "Image", name: str) -> Base:
             f"the base image {name!r} declares the volume {next(iter(volumes))!r}, which rows could write to without "
             f"limit and leave things in. Name an image without volumes in {SETTING}.",
         )
-    api = engine.api
     with engine.translated(f"the base image {name!r} was looked at"):
         container = create(
             engine, str(image.id), [_PYTHON, "-I", "-S", "-c", _PROBE], _PROBE_BYTES, logged=True, own_kernel=True
         )
         try:
-            api.start(container)
-            code = api.wait(container, timeout=_PROBE_SECONDS)["StatusCode"]
-            said = api.logs(container, stderr=True).decode(errors="replace")
+            said, complaint = _told(engine, container)
         finally:
             engine.discard(container)
     packed = (image.labels or {}).get(_DIGEST)
@@ -301,7 +298,7 @@ def _probed(engine: Engine, image: "Image", name: str) -> Base:
     except msgspec.DecodeError:
         raise SandboxUnavailable(
             "container",
-            f"the base image {name!r} has no usable {_PYTHON}: exit code {code}, {said[:300]!r}. "
+            f"the base image {name!r} has no usable {_PYTHON}: {complaint[:300]}. "
             f"Name an image with Python in it in {SETTING}.",
         ) from None
     _require_wall(engine, found)
@@ -316,6 +313,23 @@ def _probed(engine: Engine, image: "Image", name: str) -> Base:
         exposed=found.exposed,
         **found.image,
     )
+
+
+def _told(engine: Engine, container: str) -> tuple[bytes, str]:
+    """What a container prints, and what there is to say if that is not what it should be."""
+    from docker.errors import APIError
+
+    api = engine.api
+    try:
+        api.start(container)
+    except APIError as error:
+        if _PYTHON not in (why := str(error.explanation)):
+            raise
+        return b"", why
+    code = api.wait(container, timeout=_PROBE_SECONDS)["StatusCode"]
+    return api.logs(
+        container, stderr=False
+    ), f"exit code {code}, {api.logs(container).decode(errors='replace')[:250]!r}"
 
 
 def _require_wall(engine: Engine, found: _Probed) -> None:
