@@ -2,11 +2,14 @@
 
 import hashlib
 import json
+import random
+import socket
 
 import pytest
 
 from evalcell_sandboxes import SandboxUnavailable, Site, sandbox
 from evalcell_sandboxes.container import addresses, prereqs
+from evalcell_sandboxes.container import engine as engines
 from evalcell_sandboxes.container.engine import Engine
 from evalcell_sandboxes.site import ENVIRONMENT, configuration, here
 
@@ -135,6 +138,72 @@ def test_what_cannot_be_used_is_named(context, tmp_path, said, complaint):
     with pytest.raises(SandboxUnavailable, match=complaint):
         addresses.find(Site(engine=said))
     assert sandbox("container", Site(engine=said)).unavailable_reason() is not None
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        ("tcp://127.0.0.1:99999", "a port between 1 and 65535"),
+        ("tcp://127.0.0.1:0", "a port between 1 and 65535"),
+        ("tcp://", "Name a host"),
+        ("tcp://[::1", "Name a host"),
+        ("tcp://user@host:1", "Name a host"),
+        ("/var/run/docker.sock", "Did you mean unix:///var/run/docker.sock ?"),
+        ("127.0.0.1:2375", "Did you mean tcp://127.0.0.1:2375 ?"),
+        ("unix://var/run/docker.sock", "Did you mean unix:///var/run/docker.sock ?"),
+        ("unix:///" + "x" * 107, "too long for a socket"),
+        ("ssh://host", "Forward the engine's socket instead"),
+        ("tcp://host\n:1", "control characters"),
+        ("a\udcff", "control characters"),
+        ("näme", "neither an address"),
+    ],
+)
+def test_what_can_be_no_engine_is_told_without_asking_any(said, complaint):
+    assert complaint in addresses.problem(said)
+    with pytest.raises(SandboxUnavailable, match="the settings names no engine: "):
+        addresses.find(Site(engine=said))
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["", "default", "my-context.2", addresses.DEFAULT, "tcp://host", "https://host:2376", "tcp://[::1]:2375"],
+)
+def test_what_may_be_one_is_let_through(said):
+    assert addresses.problem(said) is None
+
+
+def test_any_text_is_an_address_or_a_complaint():
+    draw = random.Random(1)
+    for _ in range(5_000):
+        said = "".join(draw.choice("tcp:/unix@[]%.#?1a9\0\u00e4\udc80 ") for _ in range(draw.randrange(20)))
+        for text in (said, f"tcp://{said}", f"unix://{said}"):
+            assert addresses.problem(text) is None or text
+
+
+def test_tls_that_is_asked_for_is_never_dropped(context, tmp_path, monkeypatch):
+    for name in ("ca.pem", "cert.pem", "key.pem"):
+        (tmp_path / name).write_text("")
+    context("plain", "http://remote:2375", "ca.pem", "cert.pem", "key.pem")
+    with pytest.raises(SandboxUnavailable, match=r"'plain' asks for TLS, and 'http://remote:2375' never has it\. Name"):
+        addresses.find(Site(engine="plain"))
+    assert not addresses.find(Site(engine="http://remote:2375")).tls, "which nobody has asked for"
+    monkeypatch.setenv("DOCKER_CERT_PATH", str(tmp_path))
+    for url in ("http://remote:2375", "tcp://remote:2376"):
+        with pytest.raises(SandboxUnavailable, match="anybody could pass for the engine. Set DOCKER_TLS_VERIFY=1"):
+            addresses.find(Site(engine=url))
+    monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
+    with pytest.raises(SandboxUnavailable, match="asks for TLS, and 'http://remote:2375' never has it"):
+        addresses.find(Site(engine="http://remote:2375"))
+
+
+def test_what_listens_and_never_answers_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(engines, "_FIRST_SECONDS", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        reason = sandbox("container", Site(engine=address)).unavailable_reason()
+    assert reason == (
+        f"what listens at {address} has not answered within 0.5 s. Restart the engine, or name another with DOCKER_HOST."
+    )
 
 
 def test_settings_of_docker_that_cannot_be_read_are_not_taken_for_the_default(tmp_path):

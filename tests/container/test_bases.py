@@ -1,5 +1,8 @@
 """What a base image may bring along, and what is left out of it."""
 
+import io
+import tarfile
+
 import pytest
 from boxed import ask, boxed, value
 
@@ -27,6 +30,23 @@ def test_an_image_with_a_volume_is_refused(based_on):
     wall = based_on("VOLUME /workspace")
     with pytest.raises(SandboxUnavailable, match="declares the volume '/workspace'.*Name an image without volumes"):
         wall.prepare(None, silent)
+
+
+def test_words_on_stderr_do_not_spoil_what_an_image_says_of_itself(based_on):
+    based_on("ENV LD_PRELOAD=/nowhere.so").prepare(None, silent)
+
+
+def test_an_image_without_python_is_named(engine, engine_address):
+    with io.BytesIO() as archive:
+        with tarfile.open(fileobj=archive, mode="w") as tar:
+            tar.addfile(tarfile.TarInfo("nothing"))
+        engine.api.import_image_from_data(archive.getvalue(), repository="evalcell-test-empty", tag="1")
+    wall = sandbox("container", Site(engine=engine_address, base="evalcell-test-empty:1"))
+    try:
+        with pytest.raises(SandboxUnavailable, match="has no usable python3: .*Name an image with Python in it in"):
+            wall.prepare(None, silent)
+    finally:
+        engine.images.remove("evalcell-test-empty:1", force=True)
 
 
 COUNT = """

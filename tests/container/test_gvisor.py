@@ -6,7 +6,7 @@ import docker
 import pytest
 from boxed import ask, boxed, value
 
-from evalcell_sandboxes import SandboxUnavailable, Site, sandbox
+from evalcell_sandboxes import SandboxUnavailable, Site, sandbox, silent
 from evalcell_sandboxes.container import bases
 from evalcell_sandboxes.container.engine import Engine
 
@@ -62,6 +62,36 @@ def test_as_the_same_user_it_could(runsc_wall):
     assert b"'signal 0': 'done'" in said
 
 
+TWICE = """
+def evaluate(output):
+    global starter
+    starter = os.getpid()
+    return queued(), queued()
+"""
+QUEUE = """
+import ctypes, os, signal
+starter, libc = os.getpid(), ctypes.CDLL(None)
+def queued():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [40])
+    return sum(libc.sigqueue(starter, 40, 0) == 0 for _ in range(500))
+def evaluate(output): return queued()
+"""
+
+
+def test_no_signal_waits_for_the_next_row(runsc_wall):
+    with boxed(runsc_wall, QUEUE) as session:
+        first, second = (value(*ask(session, "x")) for _ in range(2))
+    assert 0 < first < 500, "as many as the kernel keeps"
+    assert second == first
+
+
+def test_signals_that_nobody_takes_fill_what_the_kernel_keeps(runsc_wall):
+    """The control: the same, twice in one process."""
+    with boxed(runsc_wall, QUEUE + TWICE) as session:
+        first, second = value(*ask(session, "x"))
+    assert first > second == 0
+
+
 def test_what_it_was_found_out_on_decides_and_not_a_name(runsc_wall, usual_base):
     base = bases.current(Engine(runsc_wall.site))
     assert (base.own_kernel, base.exposed, base.keeps) == (True, True, False)
@@ -79,12 +109,45 @@ def test_an_engine_that_does_not_know_the_runtime_names_those_it_knows(engine_ad
     [
         pytest.param({"filtered": False}, "does not hold containers to our list of allowed system calls", id="filter"),
         pytest.param({"writable": ["/tmp", "/run"]}, "rows could leave things in /tmp, /run", id="places"),
+        pytest.param({"limited": False}, "does not hold containers to their limit of memory", id="memory"),
+        pytest.param({"interfaces": ["lo", "eth0"]}, "gives containers a network that should have none", id="network"),
         pytest.param({"powerless": False}, "leaves containers with capabilities", id="capabilities"),
         pytest.param({"exposed": True}, "rows could speak for their supervisor", id="process-1-on-our-own-kernel"),
     ],
 )
 def test_an_engine_whose_walls_do_not_hold_is_refused(usual_engine, changed, complaint):
     told = {"filtered": True, "writable": ["/tmp"], "powerless": True, "exposed": False, "tells": True}
+    told |= {"interfaces": ["lo"], "limited": True}
     found = bases._Probed(image={}, kernel=usual_engine.kernel, **{**told, **changed})
     with pytest.raises(SandboxUnavailable, match=complaint):
         bases._require_wall(usual_engine, found)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "complaint"),
+    [
+        ("runsc-unfiltered", "does not hold containers to our list of allowed system calls.*add --oci-seccomp"),
+        ("runsc-unlimited", "does not hold containers to their limit of memory.*take --ignore-cgroups out"),
+    ],
+)
+def test_a_runtime_that_does_less_than_it_is_told_is_refused(runsc_wall, runtime, complaint):
+    wall = sandbox("container", Site(engine=runsc_wall.site.engine, runtime=runtime))
+    with pytest.raises(SandboxUnavailable, match=complaint):
+        wall.prepare(None, silent)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        pytest.param({"tmpfs": {"/tmp": "", "/mnt": "mode=1777"}}, "rows could leave things in .*/mnt", id="places"),
+        pytest.param({"security_opt": ["seccomp=unconfined"]}, "our list of allowed system calls", id="filter"),
+        pytest.param({"mem_limit": "1g", "memswap_limit": "1g"}, "their limit of memory", id="memory"),
+    ],
+)
+def test_the_probe_sees_what_is_not_held(usual_engine, usual_base, monkeypatch, wrong, complaint):
+    """In a container that an engine has made otherwise than it was told."""
+    make = docker.APIClient.create_host_config
+    monkeypatch.setattr(docker.APIClient, "create_host_config", lambda api, **told: make(api, **{**told, **wrong}))
+    image = usual_engine.client.images.get(usual_base.image)
+    with pytest.raises(SandboxUnavailable, match=complaint):
+        bases._probed(usual_engine, image, "probed")

@@ -12,6 +12,7 @@ from evalcell_sandboxes import (
     Network,
     Program,
     Sandbox,
+    SandboxFault,
     SandboxUnavailable,
     Session,
     Site,
@@ -67,8 +68,34 @@ def test_code_reaches_the_engines_network_only_if_that_is_granted(starting):
             server.remove(force=True)
 
 
+INTERFACES = "import socket\ndef evaluate(output): return sorted(name for _, name in socket.if_nameindex())\n"
+
+
+def test_podman_has_the_network_that_is_granted_and_no_other(podman_wall):
+    with networked(podman_wall, INTERFACES, Network.NONE) as session:
+        assert value(*ask(session, "x")) == ["lo"]
+    try:
+        with networked(podman_wall, INTERFACES, Network.FULL) as session:
+            assert len(value(*ask(session, "x"))) > 1
+    except SandboxFault as fault:
+        if "netavark" not in str(fault) and "cni" not in str(fault).lower() and "iptables" not in str(fault):
+            raise
+        pytest.skip(f"Podman cannot make networks here: {fault}")
+
+
+def test_gvisor_without_a_network_says_so(runsc_wall):
+    """Its engine here has none, and its runtime would not give containers any."""
+    with networked(runsc_wall, INTERFACES, Network.NONE) as session:
+        assert value(*ask(session, "x")) == ["lo"]
+    with (
+        pytest.raises(SandboxUnavailable, match="has no network 'bridge', so code on it can reach nothing"),
+        networked(runsc_wall, INTERFACES, Network.FULL),
+    ):
+        pytest.fail("it was opened")
+
+
 def test_an_engine_without_a_network_says_so(container_wall, engine):
-    if engine.api.networks(names=["bridge"]):
+    if any(network["Name"] == "bridge" for network in engine.api.networks()):
         pytest.skip("this engine has a network")
     with (
         pytest.raises(SandboxUnavailable, match="has no network 'bridge', so code on it can reach nothing. Start it"),

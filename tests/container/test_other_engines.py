@@ -9,7 +9,8 @@ import docker
 import pytest
 from packages import served
 
-from evalcell_sandboxes.container.engine import OWNER
+from evalcell_sandboxes.container import engine as engines
+from evalcell_sandboxes.container.engine import OWNER, Engine
 
 BLOCK = '# /// script\n# dependencies = ["murmur"]\n# [tool.evalcell]\n# assets = ["words.txt"]\n# ///\n'
 SOURCE = """
@@ -80,6 +81,25 @@ def test_packages_and_assets_work_on_every_engine(site, environment, version, ev
 def _layers(client):
     """By their tags: one may stand on another, and that could not go first by any other name."""
     return {tag for image in client.api.images(filters={"label": "evalcell.layer"}) for tag in image["RepoTags"] or ()}
+
+
+def test_volumes_of_other_machines_are_swept_when_they_are_old(podman_wall, monkeypatch):
+    engine = Engine(podman_wall.site)
+    engine.api.create_volume("evalcell-foreign", labels={OWNER: "elsewhere 1 1"})
+    try:
+        engine.sweep()
+        assert _volumes(engine) == ["evalcell-foreign"]
+        monkeypatch.setattr(engines, "_ABANDONED_SECONDS", -1.0)
+        engine.sweep()
+        assert _volumes(engine) == []
+    finally:
+        engine.discard("evalcell-foreign")
+
+
+def _volumes(engine):
+    return [
+        volume["Name"] for volume in engine.api.volumes(filters={"label": f"{OWNER}=elsewhere 1 1"})["Volumes"] or ()
+    ]
 
 
 def test_a_runtime_that_the_engine_does_not_know_is_named_with_those_that_it_has(engine_address, evalcell, write, rows):

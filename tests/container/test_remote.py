@@ -25,6 +25,12 @@ def test_rows_run_on_an_engine_that_is_reached_by_tcp(starting, write, rows, eva
     port = free_port()
     with starting("--port", str(port)):
         there = {"DOCKER_HOST": f"tcp://127.0.0.1:{port}", "EVALCELL_BASE_IMAGE": bases.packed_name()}
+        there |= {
+            "HTTP_PROXY": "http://127.0.0.1:9",
+            "http_proxy": "http://127.0.0.1:9",
+            "NO_PROXY": "",
+            "no_proxy": "",
+        }
         done = evalcell(
             *("run", write("e.py", ECHO), "--data", rows([{"output": n} for n in range(20)])),
             *("--sandbox", "container", "--out", tmp_path / "out.jsonl"),

@@ -76,8 +76,10 @@ def _show_wall(console: "Console", wall: "Wall") -> None:
     if wall.slower_because:
         console.print(f"  slower than elsewhere: {wall.slower_because}", markup=False)
     for version in wall.versions:
-        mark = "[green]ok[/green]" if version.safe else "[red]too old[/red]"
-        console.print(f"  {mark} {version.name} {version.found or 'missing'} (safe from {version.floor} on)")
+        mark = "[green]ok[/green]" if version.safe else f"[red]{'too old' if version.found else 'missing'}[/red]"
+        console.print(
+            f"  {mark} {' '.join(filter(None, (version.name, version.found)))} (safe from {version.floor} on)"
+        )
     for check in wall.checks:
         mark = "[green]ok[/green]" if check.holds else "[red]BROKEN[/red]"
         console.print(f"  {mark} {check.promise}")

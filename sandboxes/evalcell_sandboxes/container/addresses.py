@@ -7,8 +7,10 @@ default one, and would so have rows run somewhere else than they should.
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from msgspec import Struct, structs
 
@@ -20,7 +22,9 @@ _VARIABLE = ENVIRONMENT["engine"]
 _NO_CONTEXT = "default"
 """The name that docker gives to having none."""
 _SCHEMES = ("unix", "tcp", "http", "https")
-_WITHOUT_TLS = "unix"
+_WITHOUT_TLS, _NEVER_TLS = "unix", "http://"
+_PATH_BYTES = 107
+"""A longer path does not fit the kernel's address of a socket."""
 _PODMAN = "podman/podman.sock"
 
 
@@ -52,9 +56,24 @@ def find(site: Site) -> Address:
     engine, source = _said(site)
     if not engine or engine == _NO_CONTEXT:
         return Address(DEFAULT, source)
-    if _is_context(engine):
-        return _of_context(engine, source)
-    return _checked(engine, source, _of_environment(engine, source))
+    if wrong := problem(engine):
+        raise _unusable(f"{source} names no engine: {wrong}")
+    return _of_context(engine, source) if _is_context(engine) else _of_environment(engine, source)
+
+
+def problem(engine: str) -> str | None:
+    """What is wrong with how an engine is named, and the next step; None if nothing is. Nobody is asked for that."""
+    if not engine:
+        return None
+    if not engine.isprintable() or " " in engine:
+        return f"{engine!r} has spaces or control characters in it. Take them out."
+    if not _is_context(engine):
+        return _wrong_address(engine)
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", engine):
+        return None
+    return (
+        f"{engine!r} is neither an address such as {DEFAULT} nor the name of a docker context. See: docker context ls"
+    )
 
 
 def settled(site: Site) -> Site:
@@ -93,11 +112,32 @@ def _is_context(engine: str) -> bool:
     return not any(mark in engine for mark in ":/")
 
 
-def _checked(url: str, source: str, address: Address) -> Address:
-    scheme, separator, _ = url.partition("://")
-    if separator and scheme not in _SCHEMES:
-        raise _unusable(f"{url!r}, which {source} names, begins with none of {', '.join(_SCHEMES)}.{_instead(scheme)}")
-    return address
+def _wrong_address(url: str) -> str | None:
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return f"{url!r} does not say how to speak there. Did you mean {'unix' if '/' in url else 'tcp'}://{url} ?"
+    if scheme not in _SCHEMES:
+        return f"{url!r} begins with none of {', '.join(_SCHEMES)}.{_instead(scheme)}"
+    return _wrong_path(url, rest) if scheme == _WITHOUT_TLS else _wrong_host(url)
+
+
+def _wrong_path(url: str, path: str) -> str | None:
+    if not path.startswith("/"):
+        return f"{url!r} has no path from the root on. Did you mean unix:///{path} ?"
+    if len(os.fsencode(path)) > _PATH_BYTES:
+        return f"{url!r} is too long for a socket: it may have {_PATH_BYTES} bytes. Make a link to it, and name that."
+    return None
+
+
+def _wrong_host(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        host, port = "", 0
+    if not re.fullmatch(r"[a-z0-9._-]+|[0-9a-f:.]+", host) or port == 0 or "@" in url:
+        return f"{url!r} is no address. Name a host and a port between 1 and 65535, such as tcp://127.0.0.1:2376"
+    return None
 
 
 def _instead(scheme: str) -> str:
@@ -114,11 +154,24 @@ def _of_environment(url: str, source: str) -> Address:
     verify, directory = os.environ.get("DOCKER_TLS_VERIFY", ""), os.environ.get("DOCKER_CERT_PATH", "")
     if url.startswith(_WITHOUT_TLS) or not (verify or directory):
         return Address(url, source)
+    if not verify:
+        raise _unusable(
+            "DOCKER_CERT_PATH is set and DOCKER_TLS_VERIFY is not, so anybody could pass for the engine. Set "
+            "DOCKER_TLS_VERIFY=1, or unset both."
+        )
+    _require_encryption(url, "DOCKER_TLS_VERIFY asks")
     directory = directory or str(docker_config())
-    for name in ("cert.pem", "key.pem", *(["ca.pem"] if verify else [])):
+    for name in ("cert.pem", "key.pem", "ca.pem"):
         if not (Path(directory) / name).is_file():
             raise _unusable(f"there is no {name} in {directory!r}, which DOCKER_CERT_PATH names. Unset it, or mend it.")
-    return Address(url, source, tls=True, verified=bool(verify), certificates=directory)
+    return Address(url, source, tls=True, certificates=directory)
+
+
+def _require_encryption(url: str, who_asks: str) -> None:
+    if url.startswith(_NEVER_TLS):
+        raise _unusable(
+            f"{who_asks} for TLS, and {url!r} never has it. Name the engine with tcp:// or https:// instead."
+        )
 
 
 def _of_context(name: str, source: str) -> Address:
@@ -135,14 +188,17 @@ def _of_context(name: str, source: str) -> Address:
     certificates = contexts / "tls" / key / "docker"
     held, unverified = certificates.is_dir(), bool(endpoint.get("SkipTLSVerify"))
     tls = not url.startswith(_WITHOUT_TLS) and (held or unverified)
-    address = Address(
+    if wrong := _wrong_address(url):
+        raise _unusable(f"the docker context {name!r} names no engine: {wrong}")
+    if tls:
+        _require_encryption(url, f"the docker context {name!r} asks")
+    return Address(
         url,
         f"the docker context {name!r}",
         tls=tls,
         verified=not unverified,
         certificates=str(certificates) if tls and held else "",
     )
-    return _checked(url, address.source, address)
 
 
 def _table(file: Path, what: str) -> dict[str, Any]:

@@ -34,7 +34,7 @@ LAYER = "evalcell.layer"
 _PROBE_BYTES = 256 * 1024**2
 _PROBE_SECONDS = 60
 _PROBE = """
-import ctypes, json, os, platform
+import ctypes, json, os, platform, socket
 try: libc = os.confstr("CS_GNU_LIBC_VERSION")
 except (OSError, ValueError): libc = "musl 1.2"  # which does not say; every image of the last years has that or newer
 with open("/proc/self/status") as file: status = dict(line.rstrip().split(":\\t", 1) for line in file if ":\\t" in line)
@@ -63,9 +63,15 @@ print(json.dumps({
     "filtered": filtered(), "powerless": not int(status.get("CapEff", "1"), 16),
     "writable": list(filter(writable, mounts)), "exposed": exposed(),
     "tells": platform.machine() == "x86_64" and tells(), "kernel": platform.release(),
-}))
-"""
+    "interfaces": [name for _, name in socket.if_nameindex()],
+}), flush=True)
+try:  # and now it has to be ended, for what it takes up
+    taken = bytearray(MEMORY)
+    for place in range(0, MEMORY, 4096): taken[place] = 1
+finally: print("unlimited", flush=True)
+""".replace("MEMORY", str(2 * _PROBE_BYTES))
 """What is inside, and what the kernel does: whether it filters calls, and whether it can tell PID 1 of some."""
+_LOOPBACK = "lo"
 _PYTHON = "python3"
 _SCRATCH = "/tmp"  # noqa: S108 - the container's own
 
@@ -106,6 +112,8 @@ class _Probed(msgspec.Struct):
     tells: bool
     exposed: bool
     kernel: str
+    interfaces: list[str]
+    limited: bool = False
 
 
 def current(engine: Engine) -> Base:
@@ -151,7 +159,8 @@ def _ground(engine: Engine) -> str:
     """Names what containers stand on that is no image: when it changes, what is known of them may be wrong."""
     runtimes = engine.info.get("Runtimes") or {}
     runtime = runtimes.get(engine.runtime or engine.info.get("DefaultRuntime"))
-    return f"{engine.version} {engine.kernel} {runtime}"
+    asked = hashlib.sha256(_PROBE.encode()).hexdigest()[:8]
+    return f"{engine.version} {engine.kernel} {runtime} {asked}"
 
 
 def _remembered(engine: Engine) -> Path:
@@ -284,24 +293,23 @@ def _probed(engine: Engine, image: "Image", name: str) -> Base:
             f"the base image {name!r} declares the volume {next(iter(volumes))!r}, which rows could write to without "
             f"limit and leave things in. Name an image without volumes in {SETTING}.",
         )
-    api = engine.api
     with engine.translated(f"the base image {name!r} was looked at"):
         container = create(
             engine, str(image.id), [_PYTHON, "-I", "-S", "-c", _PROBE], _PROBE_BYTES, logged=True, own_kernel=True
         )
         try:
-            api.start(container)
-            code = api.wait(container, timeout=_PROBE_SECONDS)["StatusCode"]
-            said = api.logs(container, stderr=True).decode(errors="replace")
+            said, complaint = _told(engine, container)
         finally:
             engine.discard(container)
     packed = (image.labels or {}).get(_DIGEST)
     try:
-        found = msgspec.json.decode(said, type=_Probed)
+        told, _, more = said.partition(b"\n")
+        found = msgspec.json.decode(told, type=_Probed)
+        found.limited = not more
     except msgspec.DecodeError:
         raise SandboxUnavailable(
             "container",
-            f"the base image {name!r} has no usable {_PYTHON}: exit code {code}, {said[:300]!r}. "
+            f"the base image {name!r} has no usable {_PYTHON}: {complaint[:300]}. "
             f"Name an image with Python in it in {SETTING}.",
         ) from None
     _require_wall(engine, found)
@@ -318,6 +326,23 @@ def _probed(engine: Engine, image: "Image", name: str) -> Base:
     )
 
 
+def _told(engine: Engine, container: str) -> tuple[bytes, str]:
+    """What a container prints, and what there is to say if that is not what it should be."""
+    from docker.errors import APIError
+
+    api = engine.api
+    try:
+        api.start(container)
+    except APIError as error:
+        if _PYTHON not in (why := str(error.explanation)):
+            raise
+        return b"", why
+    code = api.wait(container, timeout=_PROBE_SECONDS)["StatusCode"]
+    return api.logs(
+        container, stderr=False
+    ), f"exit code {code}, {api.logs(container).decode(errors='replace')[:250]!r}"
+
+
 def _require_wall(engine: Engine, found: _Probed) -> None:
     """An engine takes settings that its runtime then does nothing about, so it is asked from inside."""
     runtime = f" with the runtime {engine.runtime!r}" if engine.runtime else ""
@@ -326,6 +351,18 @@ def _require_wall(engine: Engine, found: _Probed) -> None:
             "container",
             f"the engine at {engine.address}{runtime} does not hold containers to our list of allowed system calls, "
             "and the wall would have holes without. For gVisor, add --oci-seccomp to its runtimeArgs.",
+        )
+    if not found.limited:
+        raise SandboxUnavailable(
+            "container",
+            f"the engine at {engine.address}{runtime} does not hold containers to their limit of memory. Give it "
+            "control groups that can; for gVisor, take --ignore-cgroups out of its runtimeArgs.",
+        )
+    if set(found.interfaces) - {_LOOPBACK}:
+        raise SandboxUnavailable(
+            "container",
+            f"the engine at {engine.address}{runtime} gives containers a network that should have none. Use another; "
+            "for gVisor, take --network=host out of its runtimeArgs.",
         )
     if found.writable != [_SCRATCH]:
         raise SandboxUnavailable(

@@ -380,7 +380,7 @@ def _filter(engine: Engine, *, keeps: bool) -> str:
 
 
 def _require_bridge(engine: Engine) -> None:
-    if not engine.api.networks(names=[_BRIDGE]):
+    if all(network["Name"] != _BRIDGE for network in engine.api.networks()):  # Podman finds none by its name
         raise SandboxUnavailable(
             "container",
             f"the engine at {engine.address} has no network {_BRIDGE!r}, so code on it can reach nothing. "

@@ -2,15 +2,17 @@
 
 import contextlib
 import os
+import re
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
+from datetime import datetime
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evalcell_sandboxes.container.addresses import Address, find
-from evalcell_sandboxes.container.failure import EngineGone, translated
+from evalcell_sandboxes.container.failure import EngineGone, silent, translated
 from evalcell_sandboxes.site import Site
 
 if TYPE_CHECKING:
@@ -22,6 +24,8 @@ OWNER = "evalcell.owner"
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 """Engines differ in what they call machines."""
 _API_SECONDS = 120
+_FIRST_SECONDS = 10
+"""What an engine has for its first answer, which is its version: one that is there has it at once."""
 _ABANDONED_SECONDS = 3600.0
 _RESTART_SECONDS = 5.0
 _CREATING_SECONDS = 1.0
@@ -133,8 +137,9 @@ class Engine:
         with self.translated("leftovers of former runs were looked for"):
             found = self.api.volumes(filters={"label": OWNER})["Volumes"] or ()
         for volume in found:
-            if _is_gone(volume["Labels"].get(OWNER, "")):
-                with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # a container has it, and so it is in use
+                created = datetime.fromisoformat(volume["CreatedAt"]).timestamp()
+                if _is_abandoned(volume["Labels"].get(OWNER, ""), created):
                     self.api.remove_volume(volume["Name"])
 
     def sweep_out(self, expected: int) -> None:
@@ -153,23 +158,42 @@ def _client(address: Address) -> "DockerClient":
     """One for each engine and process: it keeps its connections."""
     import docker
 
-    return docker.DockerClient(
-        base_url=address.url, tls=_credentials(address) if address.tls else False, timeout=_API_SECONDS
+    tls = _credentials(address) if address.tls else False
+    client = docker.DockerClient(
+        base_url=address.url, tls=tls, timeout=_API_SECONDS, version=_api_version(address, tls=tls)
     )
+    client.api.trust_env = False  # it may name proxies and authorities, for other things than this
+    return client
+
+
+def _api_version(address: Address, *, tls: "TLSConfig | bool") -> str:
+    """What the engine speaks, which is the first that it is asked for."""
+    from docker import APIClient
+    from docker.constants import MINIMUM_DOCKER_API_VERSION
+    from docker.errors import DockerException
+    from requests.exceptions import ReadTimeout
+
+    with closing(
+        APIClient(base_url=address.url, tls=tls, timeout=_FIRST_SECONDS, version=MINIMUM_DOCKER_API_VERSION)
+    ) as first:
+        first.trust_env = False
+        try:
+            told = first.version(api_version=False)
+        except ReadTimeout:
+            raise silent(address.url, _FIRST_SECONDS) from None
+    version = told.get("ApiVersion") if isinstance(told, dict) else None
+    if not isinstance(version, str) or not re.fullmatch(r"\d+\.\d+", version):
+        raise DockerException("what answers is no engine")
+    return version
 
 
 def _credentials(address: Address) -> "TLSConfig":
-    """How the engine is known, and we to it. The environment may name authorities too, for other things than this."""
+    """How the engine is known, and we to it."""
     from docker.tls import TLSConfig
-
-    class Credentials(TLSConfig):
-        def configure_client(self, client: "APIClient") -> None:
-            super().configure_client(client)
-            client.trust_env = False
 
     held = {name: Path(address.certificates) / f"{name}.pem" for name in ("cert", "key", "ca")}
     held = {name: path for name, path in held.items() if address.certificates and path.is_file()}
-    return Credentials(
+    return TLSConfig(
         client_cert=(str(held["cert"]), str(held["key"])) if {"cert", "key"} <= held.keys() else None,
         ca_cert=str(held["ca"]) if "ca" in held else None,
         verify=address.verified,
@@ -218,11 +242,14 @@ def _lives(pid: int) -> bool:
 
 
 def _is_left(container: dict[str, Any]) -> bool:
-    owner = container["Labels"][OWNER]
+    owner, runs = container["Labels"][OWNER], container["State"] == "running"
+    return (_is_known(owner) or not runs) and _is_abandoned(owner, float(container["Created"]))
+
+
+def _is_abandoned(owner: str, created: float) -> bool:
     if not owner or _is_known(owner):  # somebody else's, who has started one of our images; or a process of ours
         return _is_gone(owner)
-    abandoned = time.time() - float(container["Created"]) > _ABANDONED_SECONDS
-    return abandoned and str(container["State"]) != "running"
+    return time.time() - created > _ABANDONED_SECONDS
 
 
 def _is_known(owner: str) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
+from evalcell_sandboxes.site import ENVIRONMENT
 
 _FULL = "no space left on device"
 _NO_FILTER = "opening seccomp profile failed"
@@ -16,6 +17,15 @@ class EngineGone(SandboxUnavailable):
         super().__init__(
             "container", f"the engine at {address} does not answer, while {doing}. Start it, and run this again."
         )
+
+
+def silent(address: str, seconds: float) -> SandboxUnavailable:
+    """What listens there does not say a word."""
+    return SandboxUnavailable(
+        "container",
+        f"what listens at {address} has not answered within {seconds:g} s. Restart the engine, or name another with "
+        f"{ENVIRONMENT['engine']}.",
+    )
 
 
 @contextmanager

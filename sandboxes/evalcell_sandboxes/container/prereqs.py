@@ -70,6 +70,8 @@ def _unknown_runtime(engine: Engine) -> str | None:
 
 def version_of(engine: Engine) -> Version:
     """The engine that the wall is made of."""
+    if installed("docker") is None:
+        return Version("engine", None, _ENGINE_FLOOR)
     try:
         podman, found = engine.is_podman, engine.version
     except SandboxError:

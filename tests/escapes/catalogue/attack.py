@@ -18,6 +18,7 @@ import builtins, codecs, contextvars, datetime, decimal, functools, gc, json, lo
 import string, sys, threading, time, types, warnings, weakref
 
 SEEN = []
+STARTER = os.getpid()  # of the process that rows start from, or are run in where there is no wall
 ROW = contextvars.ContextVar("row")
 LOCAL = threading.local()
 
@@ -58,6 +59,14 @@ def remember(nonce):
     print("honest", nonce)
 
 
+def starters_stderr():
+    """How long the file is that the process has for stderr; nothing where that cannot be seen."""
+    try:
+        return os.stat(f"/proc/{STARTER}/fd/2").st_size
+    except OSError:
+        return 0
+
+
 def world():
     """What a row finds around it, as far as it can be bent."""
     return {
@@ -73,6 +82,7 @@ def world():
         "modules": sorted(set(sys.modules) - {"row"}),
         "profile": [sys.gettrace() is None, sys.getprofile() is None],
         "recursion": sys.getrecursionlimit(),
+        "starter": starters_stderr(),
         "streams": [sys.stdin is sys.__stdin__, sys.stdout is sys.__stdout__, sys.stderr is sys.__stderr__],
         "threads": threading.active_count(),
         "warnings": len(warnings.filters),

@@ -118,6 +118,7 @@ BENDS = (
     _bend("streams", "sys.stdout = open(os.devnull, 'w') if os.path.exists(os.devnull) else None"),
     _bend("collector-callback", "gc.callbacks.append(lambda *a: SEEN.clear()); gc.collect()"),
     _bend("thread-that-stays", "threading.Thread(target=time.sleep, args=(3,), daemon=True).start()", Returned, Raised),
+    _bend("starters-stderr", "try: os.truncate(f'/proc/{STARTER}/fd/2', 4123)\nexcept OSError: pass"),
     _bend("closed-descriptors", "os.close(1); os.close(2)"),
     _bend(
         "runner",

@@ -62,7 +62,7 @@ def begin(control: socket.socket, settings: dict) -> None:
     sys.argv[:] = [settings["filename"]]
     if settings["directory"]:
         os.chdir(settings["directory"])
-    room.roomy(serve)(control, Evaluator(settings))
+    room.roomy(serve)(control, Evaluator(settings), reachable=settings["user"] is not None)
 
 
 def _become(user: int) -> None:
@@ -72,8 +72,10 @@ def _become(user: int) -> None:
     os.setresuid(user, user, user)
 
 
-def serve(control: socket.socket, evaluator: Evaluator) -> None:
-    """Does what the supervisor says, until it is gone."""
+def serve(control: socket.socket, evaluator: Evaluator, *, reachable: bool) -> None:
+    """Does what the supervisor says, until it is gone. Where rows can reach this process, they find nothing in it to
+    leave things in for later ones.
+    """
     beginning = Beginning(evaluator, [], _let_no_signals_in())
     while True:
         command, descriptors = _receive(control)
@@ -86,10 +88,15 @@ def serve(control: socket.socket, evaluator: Evaluator) -> None:
             _adopt(descriptors)
             _answer(evaluator, command, descriptors[0])
             os.close(descriptors[0])
+            if reachable:
+                _adopt([0, os.open(os.devnull, os.O_WRONLY), os.open(os.devnull, os.O_WRONLY)])
             _stop_timers()
             beginning = Beginning(evaluator, _readable_files(), _let_no_signals_in())
         else:
-            control.send(start(beginning, command, descriptors, control))
+            status = start(beginning, command, descriptors, control)
+            if reachable:
+                _forget_signals()
+            control.send(status)
 
 
 def start(beginning: Beginning, command: bytes, descriptors: list, control: socket.socket) -> bytes:
@@ -190,6 +197,12 @@ def _readable_files() -> list:
 def _let_no_signals_in() -> set:
     """Nothing that a row sends may change what later rows start from. Gives those that were not let in before."""
     return signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+
+def _forget_signals() -> None:
+    """Takes what a row has left waiting here: gVisor, where it can, does not tell the supervisor of it."""
+    while signal.sigtimedwait(signal.valid_signals(), 0):
+        pass
 
 
 def _stop_timers() -> None:
