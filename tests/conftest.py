@@ -43,14 +43,6 @@ def prepared_wasm() -> None:
     make_sandbox("wasm").prepare(None, silent)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one file stay in one process, unless they are of different walls: that is what takes long."""
-    for item in items:
-        wall = getattr(getattr(item, "callspec", None), "params", {}).get("wall", "")
-        item.add_marker(pytest.mark.xdist_group(f"{item.path.relative_to(ROOT)} {wall}"))
-
-
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Finds or starts a container engine, for every process that tests start and for every process that runs tests.
 
