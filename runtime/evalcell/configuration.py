@@ -151,6 +151,14 @@ def _one_word(text: str) -> str:
     return text
 
 
+def _address(text: str) -> str:
+    from evalcell_sandboxes.container.addresses import problem  # not needed where no engine is named
+
+    if (wrong := problem(text)) is not None:
+        raise ValueError(wrong)
+    return text
+
+
 def _once(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(values))
 
@@ -220,7 +228,7 @@ class Configuration(Strict):
         Said("--runtime", "NAME", ENVIRONMENT["runtime"], otherwise="the engine's own"),
     ] = None
     engine: Annotated[
-        _Word | None,
+        Annotated[_Word, AfterValidator(_address)] | None,
         Field(description="The container engine: an address, such as unix:///run/engine.sock, or a Docker context."),
         Said("--engine", "ADDRESS", ENVIRONMENT["engine"], otherwise="Docker's current context, else its usual socket"),
     ] = None
@@ -316,17 +324,20 @@ def settings(model: type[Configuration] = Operator) -> Iterator[tuple[str, Field
 def heard(environ: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
     """What the environment says about settings: for each the variable, and its value.
 
+    Where the engine is, is meant for other programs too, and for many runs of no interest: it is looked at when it is
+    needed.
+
     Raises:
-        UsageError: It makes no sense.
+        UsageError: Something else makes no sense.
     """
     variables = {name: said.environment for name, _, said in settings() if said.environment}
     set_here = {name: environ[variable] for name, variable in variables.items() if environ.get(variable)}
     try:
-        said = Operator.model_validate(set_here)
+        said = Operator.model_validate({name: text for name, text in set_here.items() if name != "engine"})
     except UsageError as error:
         listed = ", ".join(variables[name] for name in set_here)
         raise UsageError(f"The environment makes no sense ({listed}): {error}") from None
-    return {name: (variables[name], getattr(said, name)) for name in set_here}
+    return {name: (variables[name], getattr(said, name) if name != "engine" else set_here[name]) for name in set_here}
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------

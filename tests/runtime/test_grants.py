@@ -114,6 +114,12 @@ def test_a_flag_counts_more_than_the_sandbox_and_that_more_than_the_environment(
     assert (settled.limits.load_seconds, settled.sources["limits.load_seconds"]) == (4, "file's block")
 
 
+def test_an_engine_that_only_other_programs_can_use_is_no_obstacle_to_a_run_without_one(monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "ssh://somewhere else")
+    settled = settle(Manifest(), Operator())
+    assert (settled.site.engine, settled.sources["engine"]) == ("ssh://somewhere else", "DOCKER_HOST")
+
+
 def test_packages_and_variables_add_up_and_each_is_there_once():
     named = Named("mine", Configuration(dependencies=["numpy", "scipy"], env=["A"]))
     settled = settle(
@@ -139,6 +145,9 @@ def test_what_a_block_may_not_say_is_refused():
         ({"network": "half"}, "network"),
         ({"limits": {"wall_seconds": 0}}, "goes from"),
         ({"base": "a b"}, "not a name or an address"),
+        ({"engine": "tcp://127.0.0.1:99999"}, "99999"),
+        ({"engine": "/var/run/docker.sock"}, "unix:///var/run/docker.sock"),
+        ({"engine": "ssh://host"}, "ssh -N -L"),
         ({"wall": "wasm", "dependencies": ["numpy"]}, "is for containers"),
         ({"wall": "wasm", "network": "full"}, "is for containers"),
         ({"wall": "brick"}, "no wall 'brick'"),
