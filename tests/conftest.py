@@ -31,6 +31,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Only asked where tests run in several processes."""
+    from spreading import ByFileAndEngine
+
+    return ByFileAndEngine(config, log)
+
+
 @pytest.fixture
 def repeats(request: pytest.FixtureRequest) -> Callable[[int, int], range]:
     """How often to repeat: a little by default, as often as is meant with `--soak`."""

@@ -199,10 +199,11 @@ def outcome(container) -> Done:
 
 @pytest.fixture
 def evaluators_left(engine):
-    """Which containers of evaluators are on the engine that were not before."""
+    """Which containers of evaluators are on the engine that were not before, and that no process here has made."""
 
     def found() -> set[str]:
-        return {container["Id"] for container in engine.api.containers(all=True, filters={"label": ours.OWNER})}
+        labelled = engine.api.containers(all=True, filters={"label": ours.OWNER})
+        return {one["Id"] for one in labelled if not ours._is_known(one["Labels"][ours.OWNER])}
 
     before = found()
     return lambda: found() - before
