@@ -81,21 +81,18 @@ def test_an_engine_that_dies_ends_the_run_at_once_and_says_so(own_engine, write,
 # -- containers that are gone ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("lanes", "count", "least"), [(1, 500, 8), (2, 1_000, 5)])  # one of two gets far ahead
-def test_containers_killed_at_every_50th_row_lose_no_row_and_repeat_none(
-    engine, engine_for, rows, container_wall, lanes, count, least
-):
-    made = engine_for(UNHURRIED, lanes=lanes, sandbox="container")
+def test_containers_killed_at_every_50th_row_lose_no_row_and_repeat_none(engine, engine_for, rows, container_wall):
+    made = engine_for(UNHURRIED, lanes=2, sandbox="container")
     chance, found, killed = random.Random(7), [], 0
-    with datasets.opened(str(rows([{"output": n} for n in range(count)]))) as dataset:
+    with datasets.opened(str(rows([{"output": n} for n in range(1_000)]))) as dataset:
         for finished in made.engine.run(dataset):
             before = len(found)
             found += [records.decode(line) for lines in finished.rows for line in lines.splitlines()]
             if before // 50 != len(found) // 50 and (ours := containers_of(engine, made.engine.lane_pids())):
                 engine.api.kill(chance.choice(ours))
                 killed += 1
-    assert [(record.row, record.score) for record in found] == [(n, n) for n in range(count)]
-    assert killed >= least, "too few were killed to prove anything"
+    assert [(record.row, record.score) for record in found] == [(n, n) for n in range(1_000)]
+    assert killed >= 5, "too few were killed to prove anything"
 
 
 @pytest.mark.parametrize("how", ["kill", "remove"])

@@ -8,13 +8,14 @@ import json
 import secrets
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import pytest
 from canaries import Canaries, canaries_in, has_ipv6
-from catalogue import ATTACKS, LOOKS, Attack, right_value
+from catalogue import ATTACKS, LOOKS, Attack, module_of, right_value
 from catalogue.attack import returned_true
 from catalogue.container import in_container, shows
 from unsandboxed import run_unsandboxed
@@ -30,6 +31,7 @@ from evalcell_sandboxes import (
     Raised,
     Returned,
     Sandbox,
+    Session,
 )
 from evalcell_sandboxes.stacks import start_with_plenty
 
@@ -39,30 +41,47 @@ MOST_OUTCOME_BYTES = 3 * 1024**2
 CLOCK_START_NS = 1_700_000_000 * 10**9
 
 
-OF_THE_ENGINE = (
-    "bend",
-    "look",
-    "read",
-    "write",
-    "connect",
-    "start",
-    "environment",
-    "grow",
-    "fill",
-    "kill",
-    "end",
-    "fork",
-)
-"""How attacks are called that try what an engine and its kernel hold; others are about the interpreter and PID 1."""
-
-
 @pytest.fixture(params=WALLS)
 def wall(request) -> Sandbox:
-    attack = request.node.callspec.params.get("attack")
-    elsewhere = " on " in request.param and not request.config.getoption("--soak")
-    if elsewhere and attack is not None and not attack.name.startswith(OF_THE_ENGINE):
-        pytest.skip("no other engine makes a difference to it; all are tried with --soak")
     return wall_of(request)
+
+
+class Sessions:
+    """One session for all attacks of the same limits on a wall: a container need not be started for each of them, and
+    an attack has the rows of all those before it to spoil. One in which something went wrong is not used again.
+    """
+
+    def __init__(self) -> None:
+        self._opened: dict[object, tuple[Session, ExitStack]] = {}
+
+    @contextmanager
+    def lent(self, wall: Sandbox, attack: Attack) -> Iterator[Session]:
+        key = (wall.name, wall.site, attack.top, tuple(attack.limits.items()))
+        if key not in self._opened:
+            stack = ExitStack()
+            self._opened[key] = stack.enter_context(opened(wall, attack, *_like(attack))), stack
+        try:
+            yield self._opened[key][0]
+        except BaseException:
+            self._opened.pop(key)[1].close()
+            raise
+
+    def close(self) -> None:
+        for _, stack in self._opened.values():
+            stack.close()
+
+
+def _like(attack: Attack) -> list[Attack]:
+    """The others that can stand in one module with it."""
+    if attack.top:
+        return []
+    return [other for other in ATTACKS if not other.top and other.limits == attack.limits and other.name != attack.name]
+
+
+@pytest.fixture(scope="module")
+def sessions() -> Iterator[Sessions]:
+    with closing(Sessions()) as sessions:
+        yield sessions
 
 
 @pytest.fixture
@@ -86,23 +105,29 @@ class Ran:
     seconds: float
 
 
-def rows_of(nonces: list[str], canaries: Canaries) -> list[dict]:
-    before, attack, after = nonces
-    return [{"nonce": before}, {"nonce": attack, "loot": canaries.loot}, {"nonce": after}]
+def rows_of(attack: Attack, nonces: list[str], canaries: Canaries) -> list[dict]:
+    before, own, after = nonces
+    return [{"nonce": before}, {"nonce": own, "attack": attack.name, "loot": canaries.loot}, {"nonce": after}]
 
 
-def run_behind(wall: Sandbox, attack: Attack, rows: list[dict], isolation: Isolation = Isolation.ROW) -> Ran:
+@contextmanager
+def opened(wall: Sandbox, attack: Attack, *others: Attack, isolation: Isolation = Isolation.ROW) -> Iterator[Session]:
+    program = Program(source=module_of(attack, *others), filename="attack.py")
+    confinement = Confinement(limits=limits_of(attack), isolation=isolation, seed=7, clock_start_ns=CLOCK_START_NS)
+    with wall.open(program, confinement) as session:
+        assert isinstance(session.loaded, Returned), session.loaded
+        yield session
+
+
+def run_in(lent: AbstractContextManager[Session], rows: list[dict]) -> Ran:
     """Runs the three rows as a lane does that gets them one by one: it takes each outcome and asks no further.
 
     On a thread with plenty of stack, as lanes have it.
     """
-    program = Program(source=attack.module, filename="attack.py")
-    confinement = Confinement(limits=limits_of(attack), isolation=isolation, seed=7, clock_start_ns=CLOCK_START_NS)
     ran: list[tuple[Outcome, float]] = []
 
     def work() -> None:
-        with wall.open(program, confinement) as session:
-            assert isinstance(session.loaded, Returned), session.loaded
+        with lent as session:
             for row in rows:
                 started = time.monotonic()
                 outcome = next(session.run([json.dumps(row).encode()]))
@@ -158,9 +183,9 @@ def needs_what_is_here(attack: Attack) -> None:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_no_attack_gets_through(wall, attack, canaries, nonces):
+def test_no_attack_gets_through(wall, attack, sessions, canaries, nonces):
     expected = in_container(attack, gvisor=bool(wall.site.runtime)) if wall.name == "container" else attack
-    ran = run_behind(wall, expected, rows_of(nonces, canaries))
+    ran = run_in(sessions.lent(wall, attack), rows_of(attack, nonces, canaries))
     assert_kind(ran.attack, expected)
     if wall.name != "container" or not shows(attack):
         assert_value(ran.attack, expected)
@@ -180,7 +205,8 @@ def test_without_a_wall_the_same_attack_succeeds(attack, canaries, nonces, tmp_p
     needs_what_is_here(attack)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    run = run_unsandboxed(attack.module, rows_of(nonces, canaries), canaries, scratch, endless=attack.endless)
+    rows = rows_of(attack, nonces, canaries)
+    run = run_unsandboxed(module_of(attack), rows, canaries, scratch, endless=attack.endless)
     assert run.rows.get(0, {}).get("result") == right_value(nonces[0]), run.stderr
     assert attack.succeeded(run), run
 
@@ -194,7 +220,8 @@ def test_code_that_attacks_nothing_does_not_pass_for_an_attack(canaries, nonces,
         scratch = tmp_path / f"scratch{number}"
         scratch.mkdir()
         idle = Attack("idle", body, (Returned, Raised), lambda run: False)
-        runs.append(run_unsandboxed(idle.module, rows_of(nonces, canaries), canaries, scratch, endless=endless))
+        rows = rows_of(idle, nonces, canaries)
+        runs.append(run_unsandboxed(module_of(idle), rows, canaries, scratch, endless=endless))
     assert [attack.name for attack in ATTACKS if all(attack.succeeded(run) for run in runs)] == []
 
 
@@ -202,7 +229,7 @@ def test_code_that_attacks_nothing_does_not_pass_for_an_attack(canaries, nonces,
 def test_where_rows_share_state_on_purpose_they_see_each_other(wall, attack, canaries, nonces):
     if wall.name == "container" and attack.name == "look-answers":
         pytest.skip("what a row has printed is taken away before the next one starts")
-    ran = run_behind(wall, attack, rows_of(nonces, canaries), Isolation.EVALUATOR)
+    ran = run_in(opened(wall, attack, isolation=Isolation.EVALUATOR), rows_of(attack, nonces, canaries))
     assert nonces[0] in repr(ran.attack)
 
 

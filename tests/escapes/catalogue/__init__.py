@@ -1,6 +1,6 @@
 """The catalogue of attacks, by what they are after. Every wall is held to all of them."""
 
-from catalogue.attack import Attack, right_value
+from catalogue.attack import Attack, module_of, right_value
 from catalogue.denial import DENIAL
 from catalogue.forged_results import FORGED_RESULTS
 from catalogue.interpreter import INTERPRETER
@@ -8,4 +8,4 @@ from catalogue.other_rows import LOOKS, OTHER_ROWS
 
 ATTACKS: tuple[Attack, ...] = (*INTERPRETER, *OTHER_ROWS, *FORGED_RESULTS, *DENIAL)
 
-__all__ = ["ATTACKS", "LOOKS", "Attack", "right_value"]
+__all__ = ["ATTACKS", "LOOKS", "Attack", "module_of", "right_value"]

@@ -120,10 +120,10 @@ def nonces_in(thing):
     return sorted(set(re.findall("nonce-[0-9a-f]{16}", thing if isinstance(thing, str) else repr(thing))) - {OWN})
 
 
-def evaluate(nonce, loot=None):
+def evaluate(nonce, attack=None, loot=None):
     global OWN
     OWN = nonce
-    return honest(nonce) if loot is None else attack(nonce, loot)
+    return honest(nonce) if attack is None else ATTACKS[attack](nonce, loot)
 
 
 if "answers" in sys.modules:
@@ -132,14 +132,15 @@ elif not hasattr(sys.modules["__main__"], "say"):
     exec(SAY_IN_A_CONTAINER)
 
 WORLD = world()
+ATTACKS = {}
 '''
 
 
 @dataclass(frozen=True)
 class Attack:
-    """One attack: the body of `attack(nonce, loot)`, what must come of it, and how it shows without a wall.
+    """One attack: the body of a function of `nonce` and `loot`, what must come of it, and how it shows without a wall.
 
-    The module that it stands in is honest to every row that brings no loot. `names` are the exceptions or limits
+    The module that it stands in is honest to every row that names no attack. `names` are the exceptions or limits
     that the outcome may have, any where it is empty; `top` is code of the module's top level, run after the rest.
     `carried` is the JSON text that a returned value must have become, where that matters.
     """
@@ -154,14 +155,19 @@ class Attack:
     carried: str | None = None
 
     @property
-    def module(self) -> str:
-        attack = "\n\ndef attack(nonce, loot):\n" + textwrap.indent(self.body.strip("\n"), "    ") + "\n"
-        return f"SAY = {SAY!r}\nSAY_IN_A_CONTAINER = {SAY_IN_A_CONTAINER!r}\n{_MODULE}{attack}{self.top}"
-
-    @property
     def endless(self) -> bool:
         """Whether it never ends unless somebody ends it."""
         return self.succeeded is never_ended
+
+
+def module_of(*attacks: Attack) -> str:
+    """The source of a module that has these attacks, and commits whichever a row names."""
+    functions = "".join(
+        f"\n\ndef attack(nonce, loot):\n{textwrap.indent(attack.body.strip(chr(10)), '    ')}\n"
+        f"\n\nATTACKS[{attack.name!r}] = attack\n{attack.top}"
+        for attack in attacks
+    )
+    return f"SAY = {SAY!r}\nSAY_IN_A_CONTAINER = {SAY_IN_A_CONTAINER!r}\n{_MODULE}{functions}"
 
 
 def right_value(nonce: str) -> dict[str, Any]:
