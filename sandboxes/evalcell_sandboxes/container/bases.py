@@ -285,7 +285,7 @@ def _probed(engine: Engine, image: "Image", name: str) -> Base:
 
     Only our own words are run, and in a container as tight as any.
     """
-    from evalcell_sandboxes.container.box import create  # which knows of bases
+    from evalcell_sandboxes.container.box import Shape, create  # which knows of bases
 
     if volumes := (image.attrs.get("Config") or {}).get("Volumes"):
         raise SandboxUnavailable(
@@ -294,9 +294,8 @@ def _probed(engine: Engine, image: "Image", name: str) -> Base:
             f"limit and leave things in. Name an image without volumes in {SETTING}.",
         )
     with engine.translated(f"the base image {name!r} was looked at"):
-        container = create(
-            engine, str(image.id), [_PYTHON, "-I", "-S", "-c", _PROBE], _PROBE_BYTES, logged=True, own_kernel=True
-        )
+        shape = Shape(memory_bytes=_PROBE_BYTES, logged=True, own_kernel=True)
+        container = create(engine, str(image.id), [_PYTHON, "-I", "-S", "-c", _PROBE], shape)
         try:
             said, complaint = _told(engine, container)
         finally:

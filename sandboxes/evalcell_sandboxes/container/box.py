@@ -8,7 +8,8 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -128,20 +129,17 @@ class Box:
         self._stream = bytearray()
         self._said = ""
         self._began = int(time.time())
-        memory = settings["limits"]["memory_bytes"] + SCRATCH_BYTES + _OWN_BYTES
+        shape = Shape(
+            memory_bytes=settings["limits"]["memory_bytes"] + SCRATCH_BYTES + _OWN_BYTES,
+            user=_ROOT if base.exposed else user,
+            powers=_POWERS if base.exposed else (),
+            network=network,
+            stdin=True,
+            keeps=keeps,
+            own_kernel=base.own_kernel,
+        )
         with self._engine.translated("a container was started"):
-            self._name = create(
-                engine,
-                image,
-                [base.command, "-s", "-S", "-B", "-c", _BOOTSTRAP],
-                memory,
-                stdin=True,
-                keeps=keeps,
-                own_kernel=base.own_kernel,
-                network=network,
-                user=_ROOT if base.exposed else user,
-                powers=_POWERS if base.exposed else (),
-            )
+            self._name = create(engine, image, [base.command, "-s", "-S", "-B", "-c", _BOOTSTRAP], shape)
             try:
                 params = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
                 self._attached = self._engine.api.attach_socket(self._name, params=params)
@@ -277,79 +275,88 @@ class Box:
         return found
 
 
-def create(
-    engine: Engine,
-    image: str,
-    command: list[str],
-    memory_bytes: int,
-    *,
-    stdin: bool = False,
-    logged: bool = False,
-    builds: bool = False,
-    keeps: bool = False,
-    own_kernel: bool = False,
-    network: Network = Network.NONE,
-    user: int | None = None,
-    labels: Mapping[str, str] | None = None,
-    powers: Sequence[str] = (),
-) -> str:
-    """Creates a container in which nothing can be reached and little be used up, and gives its name.
+def _nobody() -> int:
+    """A user of the container's own: what the kernel counts for each user, one container must not use up for others."""
+    return _FIRST_USER + secrets.randbelow(_USERS)
 
-    With `stdin` it is gone when whoever is attached to it is. What is `logged` can be read afterwards. One that
-    `builds` can be written to, and works on several files at a time. In one that `keeps` rows in the same memory, PID 1
-    may look into other processes; it lets no other do so. One with its `own_kernel` has that counted for it. As
-    root it has but the `powers` that it is given.
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What a container is for, as far as that decides how it is held."""
+
+    memory_bytes: int
+    user: int = field(default_factory=_nobody)
+    powers: tuple[str, ...] = ()
+    """What it may do as root."""
+    network: Network = Network.NONE
+    labels: Mapping[str, str] = field(default_factory=dict)
+    stdin: bool = False
+    """Whether it is spoken to, and gone when nobody is attached to it any more."""
+    logged: bool = False
+    """Whether what it says can be read afterwards."""
+    builds: bool = False
+    """Whether it can be written to, and may use all processors."""
+    keeps: bool = False
+    """Whether rows are kept in the same memory: PID 1 may look into other processes, and lets no other do so."""
+    own_kernel: bool = False
+    """Whether it has a kernel of its own, whose processes are counted for it."""
+
+
+def create(engine: Engine, image: str, command: list[str], shape: Shape) -> str:
+    """Creates a container in which nothing can be reached and little be used up, and gives its name.
 
     Raises:
         SandboxUnavailable: The network that it is to have is not there.
     """
-    from docker.types import LogConfig, Ulimit
-
-    api = engine.api
-    user = _nobody() if user is None else user
     name = f"evalcell-{secrets.token_hex(16)}"
-    isolated = network is Network.NONE
-    if not isolated:
+    if shape.network is not Network.NONE:
         _require_bridge(engine)
-    held = api.create_host_config(
-        auto_remove=stdin,
-        network_mode="none" if isolated else _BRIDGE,
-        ipc_mode="private" if builds else "none",
-        read_only=not builds,
-        cap_drop=["ALL"],
-        cap_add=list(powers),
-        security_opt=["no-new-privileges", f"seccomp={_filter(engine, keeps=keeps)}"],
-        pids_limit=_MOST_WITH_KERNEL if own_kernel else _MOST_PROCESSES,
-        runtime=engine.runtime or None,
-        mem_limit=memory_bytes,
-        memswap_limit=memory_bytes,
-        nano_cpus=None if builds else int(_CORES * 1e9),
-        **_places(engine, name),
-        log_config=LogConfig(type="json-file" if logged else "none"),
-        ulimits=[Ulimit(name=name, soft=most, hard=most) for name, most in _ULIMITS.items()],
-        sysctls={"net.ipv4.tcp_max_tw_buckets": "0"},  # else a port stays taken when the row is gone that used it
-    )
     try:
-        api.create_container(
+        engine.api.create_container(
             image,
             command=command,
             entrypoint=[],
-            user=f"{user}:{user}",
+            user=f"{shape.user}:{shape.user}",
             hostname="sandbox",
             working_dir=SCRATCH,
             name=name,
             environment={"PYTHONHASHSEED": "0", "PYTHONPATH": "", "LANG": "C.UTF-8"},
-            labels={**(labels or {}), OWNER: owner()},
+            labels={**shape.labels, OWNER: owner()},
             healthcheck={"test": ["NONE"]},  # what an image has of its own would run beside the rows
-            network_disabled=isolated,
-            stdin_open=stdin,
-            host_config=held,
+            network_disabled=shape.network is Network.NONE,
+            stdin_open=shape.stdin,
+            host_config=_held(engine, name, shape),
             stop_signal="SIGKILL",
         )
     except BaseException:
         engine.discard(name)
         raise
     return name
+
+
+def _held(engine: Engine, name: str, shape: Shape) -> dict[str, Any]:
+    """Everything that the engine is to hold a container by."""
+    from docker.types import LogConfig, Ulimit
+
+    held: dict[str, Any] = engine.api.create_host_config(
+        auto_remove=shape.stdin,
+        network_mode="none" if shape.network is Network.NONE else _BRIDGE,
+        ipc_mode="private" if shape.builds else "none",
+        read_only=not shape.builds,
+        cap_drop=["ALL"],
+        cap_add=list(shape.powers),
+        security_opt=["no-new-privileges", f"seccomp={_filter(engine, keeps=shape.keeps)}"],
+        pids_limit=_MOST_WITH_KERNEL if shape.own_kernel else _MOST_PROCESSES,
+        runtime=engine.runtime or None,
+        mem_limit=shape.memory_bytes,
+        memswap_limit=shape.memory_bytes,
+        nano_cpus=None if shape.builds else int(_CORES * 1e9),
+        **_places(engine, name),
+        log_config=LogConfig(type="json-file" if shape.logged else "none"),
+        ulimits=[Ulimit(name=limit, soft=most, hard=most) for limit, most in _ULIMITS.items()],
+        sysctls={"net.ipv4.tcp_max_tw_buckets": "0"},  # else a port stays taken when the row is gone that used it
+    )
+    return held
 
 
 def _places(engine: Engine, name: str) -> dict[str, Any]:
@@ -386,8 +393,3 @@ def _require_bridge(engine: Engine) -> None:
             f"the engine at {engine.address} has no network {_BRIDGE!r}, so code on it can reach nothing. "
             "Start it with one, or run without a network.",
         )
-
-
-def _nobody() -> int:
-    """A user of the container's own: what the kernel counts for each user, one container must not use up for others."""
-    return _FIRST_USER + secrets.randbelow(_USERS)

@@ -141,24 +141,11 @@ def _lock(key: str) -> Path:
 @contextmanager
 def _builder(engine: Engine, base: Base, labels: dict[str, str]) -> Iterator[str]:
     """A container of the base in which packages are compiled: without network, and with nothing of ours in it."""
+    processes = "1" if base.own_kernel else "0"  # gVisor loses those of a pool
+    command = [base.command, "-s", "-S", *_COMPILE, "-j", processes]
+    shape = box.Shape(memory_bytes=_COMPILE_BYTES, user=_ROOT, builds=True, own_kernel=base.own_kernel, labels=labels)
     with engine.translated("a layer was begun"):
-        container = box.create(
-            engine,
-            base.image,
-            [
-                base.command,
-                "-s",
-                "-S",
-                *_COMPILE,
-                "-j",
-                "1" if base.own_kernel else "0",
-            ],  # gVisor loses processes of a pool
-            _COMPILE_BYTES,
-            user=_ROOT,
-            builds=True,
-            own_kernel=base.own_kernel,
-            labels=labels,
-        )
+        container = box.create(engine, base.image, command, shape)
     try:
         yield container
     finally:

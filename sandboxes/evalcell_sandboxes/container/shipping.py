@@ -76,16 +76,9 @@ def _build(engine: Engine, key: str, base: Base, program: Program, progress: Pro
 @contextmanager
 def _container(engine: Engine, base: Base, program: Program, labels: dict[str, str]) -> Iterator[str]:
     """A container that is never started: files are put into it, and it is committed."""
+    shape = box.Shape(memory_bytes=_BUILD_BYTES, user=_ROOT, builds=True, labels=labels)
     with engine.translated("a layer was begun"):
-        container = box.create(
-            engine,
-            layers.image_of(base, program.lock),
-            [base.command],
-            _BUILD_BYTES,
-            user=_ROOT,
-            builds=True,
-            labels=labels,
-        )
+        container = box.create(engine, layers.image_of(base, program.lock), [base.command], shape)
     try:
         yield container
     finally:
