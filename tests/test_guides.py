@@ -27,7 +27,7 @@ def run(command: str, directory: Path, exported: dict[str, str]) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "evalcell", *arguments[1:]],
         cwd=directory,
-        env={**os.environ, "COLUMNS": "100", "EVALCELL_DATA_DIR": str(directory / ".data"), **exported},
+        env={**os.environ, "COLUMNS": "100", "XDG_DATA_HOME": str(directory / ".data"), **exported},
         capture_output=True,
         text=True,
         timeout=120,

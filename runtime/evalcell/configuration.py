@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import isfinite
+from pathlib import Path
 from typing import Annotated, Any, cast
 
 from pydantic import (
@@ -24,8 +25,9 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from evalcell import data
 from evalcell.errors import UsageError, did_you_mean
-from evalcell_sandboxes import Isolation, Limits, Network, names
+from evalcell_sandboxes import Isolation, Limits, Network, caching, names
 from evalcell_sandboxes.registry import known
 from evalcell_sandboxes.requirements import requirement
 from evalcell_sandboxes.site import ENVIRONMENT
@@ -270,7 +272,8 @@ class Named:
 class Operator(Configuration):
     """What the person who runs an evaluator said for this run, on the command line or in code.
 
-    `sandbox` names a wall, or a kept configuration, which then is `named`.
+    `sandbox` names a wall, or a kept configuration, which then is `named`. Where things are kept only the environment
+    says, and whoever keeps something asks it: no run can have its own.
     """
 
     sandbox: str | None = None
@@ -296,6 +299,16 @@ class Operator(Configuration):
             "not used for longest are removed.",
         ),
         Said(environment="EVALCELL_DISK_BYTES", otherwise="20 GB"),
+    ] = None
+    cache_dir: Annotated[
+        Path | None,
+        Field(description="Where everything is kept that could be made again, such as compiled modules and downloads."),
+        Said(environment=caching.VARIABLE, otherwise="the user's cache directory"),
+    ] = None
+    data_dir: Annotated[
+        Path | None,
+        Field(description="Where everything else is kept, such as named sandboxes."),
+        Said(environment=data.VARIABLE, otherwise="the user's data directory"),
     ] = None
 
     @model_validator(mode="before")

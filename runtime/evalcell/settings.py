@@ -8,6 +8,7 @@ the operator's maximum is refused until the operator says so.
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from msgspec import structs
@@ -43,6 +44,8 @@ class Settings:
     set: dict[str, Any]
     fit_rows: int
     disk_bytes: int
+    cache_dir: Path | None
+    data_dir: Path | None
     dependencies: tuple[str, ...]
     sources: dict[str, str]
 
@@ -69,6 +72,8 @@ def settle(manifest: Manifest, operator: Operator) -> Settings:
         set=literals,
         fit_rows=said.first("fit_rows", asked=manifest.fit_rows, otherwise=FIT_ROWS),
         disk_bytes=said.first("disk_bytes", otherwise=DISK_BYTES),
+        cache_dir=said.first("cache_dir"),
+        data_dir=said.first("data_dir"),
         dependencies=said.all("dependencies", asked=manifest.dependencies),
         sources=said.sources,
     )

@@ -12,6 +12,8 @@ from evalcell_sandboxes.errors import SandboxFault
 if TYPE_CHECKING:
     from evalcell_sandboxes.sandbox import Progress
 
+VARIABLE = "EVALCELL_CACHE_DIR"
+
 
 def cache_dir() -> Path:
     """`EVALCELL_CACHE_DIR`, or the user's cache directory. Created private; refused when others can write to it."""
@@ -20,7 +22,7 @@ def cache_dir() -> Path:
 
 def cache_path() -> Path:
     """Where the cache is or would be; nothing is made."""
-    configured = os.environ.get("EVALCELL_CACHE_DIR")
+    configured = os.environ.get(VARIABLE)
     return Path(configured) if configured else _user_cache_dir()
 
 
@@ -30,7 +32,7 @@ def _user_cache_dir() -> Path:
     return user_cache_path("evalcell", appauthor=False)
 
 
-def private_dir(path: Path, variable: str = "EVALCELL_CACHE_DIR") -> Path:
+def private_dir(path: Path, variable: str = VARIABLE) -> Path:
     """Makes the directory for this user alone. The variable is what names another one.
 
     The cache holds native code that is executed on trust, and the data what its owner has granted. Whoever can write

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from evalcell_sandboxes.caching import cache_path
+from evalcell_sandboxes import caching
 
 
 class Site(Struct, frozen=True):
@@ -35,7 +35,7 @@ def here() -> Site:
 def configuration() -> dict[str, str]:
     """All that a process needs to know that inherits no environment and has no home."""
     return {
-        "EVALCELL_CACHE_DIR": str(cache_path().absolute()),
+        caching.VARIABLE: str(caching.cache_path().absolute()),
         "DOCKER_CONFIG": str(docker_config()),
         **{name: os.environ[name] for name in _VARIABLES if name in os.environ},
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from forging import SAY, needs_the_box
-from walls import WALLS, wall_of
+from walls import WALLS, again_if_killed, wall_of
 
 from evalcell_sandboxes import (
     Confinement,
@@ -64,7 +64,7 @@ def run(wall: Sandbox, source: str, *outputs: Any, isolation: str = "row", **lim
             assert isinstance(session.loaded, Returned), session.loaded
             return list(session.run([json.dumps({"output": output}).encode() for output in outputs]))
 
-    return with_plenty_of_stack(outcomes)
+    return with_plenty_of_stack(lambda: again_if_killed(wall, outcomes))
 
 
 def values(outcomes: list[Outcome]) -> list[Any]:

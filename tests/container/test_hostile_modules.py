@@ -127,7 +127,7 @@ def test_a_module_that_dies_some_time_after_it_was_loaded_is_loaded_anew(contain
 
 
 def test_a_module_without_room_says_so(container_wall):
-    with loading(container_wall, HARMFUL["leaves-no-file"]) as session:
+    with boxed(container_wall, rows_that("return 1", top=HARMFUL["leaves-no-file"])) as session:
         (outcome,) = ask(session, "attack")
         assert outcome.message == "the module has left no room in /tmp"
 

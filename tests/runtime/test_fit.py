@@ -269,8 +269,8 @@ def test_a_further_lane_that_cannot_be_fitted_is_done_without(monkeypatch):
         real(self, lane, message)
 
     monkeypatch.setattr(Pool, "_fitted", fitted)
-    source = FIT + "def evaluate(output):\n    for _ in range(100_000): pass\n    return {'label': str(seen)}\n"
-    found = list(start(source, numbers(150), fit_rows=2, workers=2).results())
+    source = FIT + "def evaluate(output):\n    for _ in range(200_000): pass\n    return {'label': str(seen)}\n"
+    found = list(start(source, numbers(300), fit_rows=2, workers=2).results())
     assert {record.label for record in found} == {"[0, 1]"}
     assert len(refused) == 1
 

@@ -131,7 +131,7 @@ def test_packages_and_variables_add_up_and_each_is_there_once():
 
 
 def test_what_a_block_may_not_say_is_refused():
-    for key in ("base", "runtime", "engine", "disk_bytes", "wall"):
+    for key in ("base", "runtime", "engine", "disk_bytes", "cache_dir", "data_dir", "wall"):
         with pytest.raises(EvaluatorError, match="unknown key"):
             read({"tool": {"evalcell": {key: "x"}}}, 1)
 

@@ -1,8 +1,13 @@
 """Every wall, and every engine that a wall can stand on, for suites that hold for all of them."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import pytest
 
-from evalcell_sandboxes import Sandbox, names, sandbox
+from evalcell_sandboxes import Sandbox, SandboxFault, names, sandbox
+
+_T = TypeVar("_T")
 
 _FIXTURES = {"container": "container_wall", "container on podman": "podman_wall", "container on runsc": "runsc_wall"}
 WALLS = (*(name for name in names() if name not in _FIXTURES), *_FIXTURES)
@@ -12,3 +17,16 @@ def wall_of(request: pytest.FixtureRequest) -> Sandbox:
     """The wall that a fixture with `WALLS` for its parameters is asked for."""
     name = request.param
     return request.getfixturevalue(_FIXTURES[name]) if name in _FIXTURES else sandbox(name)
+
+
+def again_if_killed(wall: Sandbox, work: Callable[[], _T]) -> _T:
+    """Does it once more where the host has killed gVisor and the engine does not say what for, as lanes do.
+
+    All of it goes when memory runs out, and now and then so fast that nobody has counted that.
+    """
+    try:
+        return work()
+    except SandboxFault as fault:
+        if not wall.site.runtime or "Exit code 137" not in str(fault):
+            raise
+        return work()

@@ -130,6 +130,8 @@ def _settings(settled: Settings, plan: Plan) -> dict[str, dict[str, Any]]:
         **{f"limits.{name}": getattr(settled.limits, name) for name in Limits.__struct_fields__},
         **{name: getattr(settled.site, name) or None for name in Site.__struct_fields__},
         "disk_bytes": settled.disk_bytes,
+        "cache_dir": settled.cache_dir and str(settled.cache_dir),
+        "data_dir": settled.data_dir and str(settled.data_dir),
     }
     shown = {name: {"value": value, "source": settled.sources.get(name, DEFAULT)} for name, value in values.items()}
     return {**shown, **_engine(settled, plan)}
