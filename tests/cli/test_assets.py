@@ -10,7 +10,7 @@ JUDGE = """# /// script
 # [tool.evalcell]
 # assets = ["{asset}"]
 # ///
-WORDS = open("words.txt").read().split()
+WORDS = open("{asset}").read().split()
 
 
 def evaluate(output):
@@ -68,17 +68,17 @@ def test_check_lists_assets(evalcell, judge):
 
 
 def test_in_a_container_they_are_a_layer_that_is_listed_and_removed(evalcell, judge, rows, write, engine_address):
-    write("words.txt", "alpha of this test only\n")
-    run = ("run", judge(), "--data", rows([{"output": "alpha"}]), "--sandbox", "container", "--json")
+    write("listed.txt", "alpha of this test only\n")
+    run = ("run", judge("listed.txt"), "--data", rows([{"output": "alpha"}]), "--sandbox", "container", "--json")
     first, second = evalcell(*run), evalcell(*run)
     assert (first.code, first.json()["scores"]["judge"]["mean"]) == (0, 1.0)
     assert "assets" in first.err or first.err == ""
     assert second.code == 0
     listed = [layer for layer in evalcell("layers", "list", "--json").json() if layer["evaluators"] == ["judge.py"]]
-    mine = next(layer for layer in listed if layer["assets"] == ["words.txt"])
+    mine = next(layer for layer in listed if layer["assets"] == ["listed.txt"])
     assert mine["packages"] == []
     assert mine["size_bytes"] < 1_000_000
-    assert "assets: words.txt" in evalcell("layers", "list", env={"COLUMNS": "200"}).out
+    assert "assets: listed.txt" in evalcell("layers", "list", env={"COLUMNS": "200"}).out
     assert evalcell("layers", "rm", mine["key"]).code == 0
     assert mine["key"] not in [layer["key"] for layer in evalcell("layers", "list", "--json").json()]
     assert evalcell(*run).code == 0

@@ -54,35 +54,27 @@ def test_packages_and_assets_work_on_every_engine(site, environment, version, ev
     assert added.code == 0, added.err
     write("words.txt", " and words")
     data = rows([{"output": number} for number in range(3)])
-    evaluator = write("e.py", BLOCK + SOURCE)
+    evaluator = write("murmuring.py", BLOCK + SOURCE)
+    done = evalcell(
+        *("run", evaluator, "--data", data, "--sandbox", "elsewhere", "--out", "-"), env=environment, seconds=300
+    )
+    assert done.code == 0, done.err
+    found = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
+    assert [(record["label"], record["score"]) for record in found] == [("low and words", 1.0)] * 3
+
+    def mine():
+        listed = evalcell("layers", "list", "--sandbox", "elsewhere", "--json", env=environment).json()
+        return [layer for layer in listed if "murmuring.py" in layer["evaluators"]]
+
+    assert {(*layer["packages"], *layer["assets"]) for layer in mine()} >= {(f"murmur=={version}",), ("words.txt",)}
+    removed = evalcell("layers", "rm", *(layer["key"] for layer in mine()), "--sandbox", "elsewhere", env=environment)
+    assert removed.code == 0, removed.err
+    assert mine() == []
     with closing(docker.DockerClient(base_url=site.engine)) as client:
-        before = _layers(client)
-        try:
-            done = evalcell(
-                *("run", evaluator, "--data", data, "--sandbox", "elsewhere", "--out", "-"),
-                env=environment,
-                seconds=300,
-            )
-            assert done.code == 0, done.err
-            found = [json.loads(line) for line in done.out.splitlines() if line.startswith("{")]
-            assert [(record["label"], record["score"]) for record in found] == [("low and words", 1.0)] * 3
-            listed = evalcell("layers", "list", "--sandbox", "elsewhere", "--json", env=environment).json()
-            assert {(*layer["packages"], *layer["assets"]) for layer in listed if "e.py" in layer["evaluators"]} >= {
-                (f"murmur=={version}",),
-                ("words.txt",),
-            }
-            containers = client.api.containers(all=True, filters={"label": OWNER})  # others run tests here too
-            assert [container["Id"] for container in containers if _is_left(container)] == []
-            volumes = client.api.volumes(filters={"label": OWNER})["Volumes"] or ()
-            assert [volume["Name"] for volume in volumes if _is_gone(volume["Labels"][OWNER])] == []
-        finally:
-            for layer in _layers(client) - before:
-                client.api.remove_image(layer)
-
-
-def _layers(client):
-    """By their tags: one may stand on another, and that could not go first by any other name."""
-    return {tag for image in client.api.images(filters={"label": "evalcell.layer"}) for tag in image["RepoTags"] or ()}
+        containers = client.api.containers(all=True, filters={"label": OWNER})  # others run tests here too
+        assert [container["Id"] for container in containers if _is_left(container)] == []
+        volumes = client.api.volumes(filters={"label": OWNER})["Volumes"] or ()
+        assert [volume["Name"] for volume in volumes if _is_gone(volume["Labels"][OWNER])] == []
 
 
 def test_volumes_of_other_machines_are_swept_when_they_are_old(podman_wall, monkeypatch):

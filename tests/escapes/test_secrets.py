@@ -188,8 +188,10 @@ def test_no_image_and_no_container_holds_a_granted_value(
     """Asked of the engine while rows run, and of what it has kept on disk and would hand out afterwards."""
     import docker
 
-    (tmp_path / "words.txt").write_text("asset")
-    block = '# /// script\n# dependencies = ["unidecode==1.3.8"]\n# [tool.evalcell]\n# assets = ["words.txt"]\n# ///\n'
+    (tmp_path / "granted.txt").write_text("asset")
+    block = (
+        '# /// script\n# dependencies = ["unidecode==1.3.8"]\n# [tool.evalcell]\n# assets = ["granted.txt"]\n# ///\n'
+    )
     source = (
         block + "import os, time\ndef evaluate(output):\n    time.sleep(0.05)\n    return len(os.environ['CANARY'])\n"
     )
@@ -221,10 +223,12 @@ def test_no_image_and_no_container_holds_a_granted_value(
     assert done.json()["scores"]["e"]["mean"] == len(canary)
     assert seen
     assert not [text for text in seen if canary in text]
-    for image in client.images.list(filters={"label": "evalcell.layer"}):
-        assert canary not in json.dumps(image.attrs) + json.dumps(image.history())
-    newest = max(client.images.list(filters={"label": "evalcell.layer"}), key=lambda image: image.attrs["Created"])
-    assert not any(canary.encode() in piece for piece in newest.save())
+    layers = client.api.images(filters={"label": "evalcell.layer"})
+    mine = [layer["Id"] for layer in layers if "granted.txt" in layer["Labels"].get("evalcell.assets", "")]
+    assert mine
+    for layer in mine:
+        assert canary not in json.dumps(client.api.inspect_image(layer)) + json.dumps(client.api.history(layer))
+        assert not any(canary.encode() in piece for piece in client.api.get_image(layer))  # with the packages beneath
     client.close()
 
 

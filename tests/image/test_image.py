@@ -172,10 +172,9 @@ def test_evaluators_with_packages_run_too(run, work, engine, packed, evaluators_
             network_mode="host",
             environment={"UV_DEFAULT_INDEX": index.address},
         )
-    made = engine.images.list(layers.REPOSITORY)
-    for layer in made:
-        if "image-loudness==1.0" in layer.labels.get("evalcell.packages", ""):
-            engine.images.remove(layer.id, force=True)
+    for layer in engine.api.images(layers.REPOSITORY):
+        if "image-loudness==1.0" in layer["Labels"].get("evalcell.packages", ""):
+            engine.images.remove(layer["Id"], force=True)
     assert done.code == 0, done.err
     assert scores(done.out)["loud"]["scored"] == 3
     assert not evaluators_left()
