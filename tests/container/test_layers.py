@@ -11,6 +11,7 @@ from boxed import ask, boxed, value
 from packages import served
 
 from evalcell_sandboxes import silent
+from evalcell_sandboxes.caching import cache_path
 from evalcell_sandboxes.container import engine as engines
 from evalcell_sandboxes.container import layers, locking
 
@@ -231,13 +232,17 @@ def test_another_file_than_was_locked_leaves_nothing_behind(evalcell, write, mad
     assert made() == []
 
 
-def test_a_full_disk_leaves_nothing_behind_and_is_said_to_be_full(evalcell, write, made, engine, tmp_path, index):
+def test_a_full_disk_leaves_nothing_behind_and_is_said_to_be_full(evalcell, write, made, tmp_path, index, monkeypatch):
     if sys.platform != "linux" or os.geteuid() != 0:
         pytest.skip("only root on Linux can mount a small disk")
     members = [("big/data", os.urandom(6 * 1024**2))]
     index.wheel("echo-back", "3.0", {"echo.py": ""}, members=members)
     evaluator = write("judge.py", SHOUT)
     assert evalcell("lock", evaluator, "--dep", "echo-back==3.0").code == 0
+    cache = tmp_path / "cache"  # other tests build layers too, in the usual one
+    cache.mkdir(mode=0o700)
+    (cache / "wasm").symlink_to(cache_path() / "wasm")
+    monkeypatch.setenv("EVALCELL_CACHE_DIR", str(cache))
     work = layers._notes() / "work"
     work.mkdir(mode=0o700, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m,mode=700", "none", work], check=True)
