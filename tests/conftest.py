@@ -32,10 +32,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Only asked where tests run in several processes."""
+    """Only asked where tests run in several processes; then `--dist loadfile` is a little more than that."""
     from spreading import ByFileAndEngine
 
-    return ByFileAndEngine(config, log)
+    return ByFileAndEngine(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from guides import GUIDES, commands, steps
 
 ON_AN_ENGINE = {"packages.md"}
 """Those that need one. For the others it is as if there were none, and none named."""
+UNSAID = {"EVALCELL_DATA_DIR": "", "EVALCELL_CACHE_DIR": ""}
 IN_THEIR_OWN_WAY = {"python.md", "docker.md"}
 """The first is below; the second is followed where there is an image to run, in tests/image."""
 
@@ -27,7 +28,7 @@ def run(command: str, directory: Path, exported: dict[str, str]) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "evalcell", *arguments[1:]],
         cwd=directory,
-        env={**os.environ, "COLUMNS": "100", "XDG_DATA_HOME": str(directory / ".data"), **exported},
+        env={**os.environ, "COLUMNS": "100", "XDG_DATA_HOME": str(directory / ".data"), **UNSAID, **exported},
         capture_output=True,
         text=True,
         timeout=120,

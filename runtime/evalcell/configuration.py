@@ -272,8 +272,7 @@ class Named:
 class Operator(Configuration):
     """What the person who runs an evaluator said for this run, on the command line or in code.
 
-    `sandbox` names a wall, or a kept configuration, which then is `named`. Where things are kept only the environment
-    says, and whoever keeps something asks it: no run can have its own.
+    `sandbox` names a wall, or a kept configuration, which then is `named`.
     """
 
     sandbox: str | None = None
@@ -300,16 +299,6 @@ class Operator(Configuration):
         ),
         Said(environment="EVALCELL_DISK_BYTES", otherwise="20 GB"),
     ] = None
-    cache_dir: Annotated[
-        Path | None,
-        Field(description="Where everything is kept that could be made again, such as compiled modules and downloads."),
-        Said(environment=caching.VARIABLE, otherwise="the user's cache directory"),
-    ] = None
-    data_dir: Annotated[
-        Path | None,
-        Field(description="Where everything else is kept, such as named sandboxes."),
-        Said(environment=data.VARIABLE, otherwise="the user's data directory"),
-    ] = None
 
     @model_validator(mode="before")
     @classmethod
@@ -323,10 +312,25 @@ class Operator(Configuration):
             yield str(self.named), self.named.configuration
 
 
+class Surroundings(Operator):
+    """What the environment says. Where things are kept, only it does: whoever keeps something there asks it."""
+
+    cache_dir: Annotated[
+        Path | None,
+        Field(description="Where everything is kept that could be made again, such as compiled modules and downloads."),
+        Said(environment=caching.VARIABLE, otherwise="the user's cache directory"),
+    ] = None
+    data_dir: Annotated[
+        Path | None,
+        Field(description="Where everything else is kept, such as named sandboxes."),
+        Said(environment=data.VARIABLE, otherwise="the user's data directory"),
+    ] = None
+
+
 FLAG, BLOCK, DEFAULT = "flag", "file's block", "default"
 
 
-def settings(model: type[Configuration] = Operator) -> Iterator[tuple[str, FieldInfo, Said]]:
+def settings(model: type[Configuration] = Surroundings) -> Iterator[tuple[str, FieldInfo, Said]]:
     """Every setting that can be said, with its field and how it is said."""
     for name, field in model.model_fields.items():
         said = next((each for each in field.metadata if isinstance(each, Said)), None)
@@ -344,13 +348,18 @@ def heard(environ: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
         UsageError: Something else makes no sense.
     """
     variables = {name: said.environment for name, _, said in settings() if said.environment}
-    set_here = {name: environ[variable] for name, variable in variables.items() if environ.get(variable)}
+    return {
+        name: (variable, text if name == "engine" else _heard(name, variable, text))
+        for name, variable in variables.items()
+        if (text := environ.get(variable))
+    }
+
+
+def _heard(name: str, variable: str, text: str) -> Any:
     try:
-        said = Operator.model_validate({name: text for name, text in set_here.items() if name != "engine"})
+        return getattr(Surroundings.model_validate({name: text}), name)
     except UsageError as error:
-        listed = ", ".join(variables[name] for name in set_here)
-        raise UsageError(f"The environment makes no sense ({listed}): {error}") from None
-    return {name: (variables[name], getattr(said, name) if name != "engine" else set_here[name]) for name in set_here}
+        raise UsageError(f"{variable} makes no sense: {error}") from None
 
 
 # -- mistakes ---------------------------------------------------------------------------------------------------------

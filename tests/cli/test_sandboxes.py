@@ -136,6 +136,7 @@ def test_every_setting_is_in_check_with_its_source(cell, write):
     }
     assert expected <= set(shown)
     assert all(set(setting) == {"value", "source"} for setting in shown.values())
+    assert shown["data_dir"]["source"] == "EVALCELL_DATA_DIR"
     text = cell("check", write("e.py", source)).out
     assert all(f"  {name} " in text for name in expected)
 

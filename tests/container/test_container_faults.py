@@ -9,9 +9,10 @@ import time
 
 import pytest
 from boxed import ask, boxed, containers_of, value
+from waiting import until
 
 from evalcell import datasets, records
-from evalcell_sandboxes import Confinement, Program, SandboxFault, SandboxUnavailable, silent
+from evalcell_sandboxes import Confinement, Program, SandboxFault, SandboxUnavailable, Site, sandbox, silent
 from evalcell_sandboxes.container import engine as engines
 
 ECHO = "def evaluate(output):\n    return output\n"
@@ -29,14 +30,6 @@ def running(address, *arguments, cwd):
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def until(condition, seconds=20.0):
-    """Waits until it holds, and says whether it does."""
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return condition()
 
 
 @pytest.fixture
@@ -92,7 +85,7 @@ def test_containers_killed_at_every_50th_row_lose_no_row_and_repeat_none(engine,
                 engine.api.kill(chance.choice(ours))
                 killed += 1
     assert [(record.row, record.score) for record in found] == [(n, n) for n in range(1_000)]
-    assert killed >= 5, "too few were killed to prove anything"
+    assert killed >= 8, "too few were killed to prove anything"
 
 
 @pytest.mark.parametrize("how", ["kill", "remove"])
@@ -119,7 +112,8 @@ def test_an_image_that_is_gone_is_said_to_be_gone(container_wall):
 # -- what is left behind -----------------------------------------------------------------------------------------------
 
 
-def test_containers_of_processes_that_are_gone_are_swept_and_no_others(engine, container_wall, usual_base):
+def test_containers_of_processes_that_are_gone_are_swept_and_no_others(own_engine, usual_base):
+    engine, wall = own_engine.client, sandbox("container", Site(engine=own_engine.address))
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     machine, _, _ = engines.owner().split()
@@ -136,13 +130,9 @@ def test_containers_of_processes_that_are_gone_are_swept_and_no_others(engine, c
         name: engine.containers.create(usual_base.image, ["python3"], labels={engines.OWNER: owner})
         for name, owner in owners.items()
     }
-    try:
-        container_wall.prepare(None, silent)
-        there = {container["Id"] for container in engine.api.containers(all=True)}
-        assert [name for name in made if made[name].id in there] == kept
-    finally:
-        for name in kept:
-            made[name].remove(force=True)
+    wall.prepare(None, silent)
+    there = {container["Id"] for container in engine.api.containers(all=True)}
+    assert [name for name in made if made[name].id in there] == kept
 
 
 @pytest.mark.soak

@@ -58,23 +58,23 @@ def settings(index, monkeypatch):
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
 
 
-def images(engine):
-    return {image["Id"]: image["Labels"][LABEL] for image in engine.api.images(filters={"label": LABEL})}
+def images(engine, **filters):
+    """Layers with packages of this index and no others, and their keys: the engine is shared."""
+    found = engine.api.images(filters={"label": LABEL, **filters})
+    return {image["Id"]: image["Labels"][LABEL] for image in found if of_ours(image["Labels"])}
 
 
 @pytest.fixture
 def made(engine, container_wall):
     """The keys of the layers that this test has made; they are removed after it."""
     before = set(images(engine))
-    yield lambda: [key for image, key in images(engine).items() if image not in before and of_ours(engine, image)]
+    yield lambda: [key for image, key in images(engine).items() if image not in before]
     for image in set(images(engine)) - before:
-        if of_ours(engine, image):
-            engine.api.remove_image(image, force=True)
+        engine.api.remove_image(image, force=True)
 
 
-def of_ours(engine, image):
-    """Whether it holds packages of this index and no others: the engine is shared, and other layers are not ours."""
-    packages = engine.api.inspect_image(image)["Config"]["Labels"]["evalcell.packages"].split()
+def of_ours(labels):
+    packages = labels.get("evalcell.packages", "").split()
     return bool(packages) and {package.partition("==")[0] for package in packages} <= OURS
 
 
@@ -87,8 +87,7 @@ def untouched(engine, made, tmp_path, monkeypatch):
     yield
     containers = engine.api.containers(all=True, filters={"label": engines.OWNER})
     assert [found["Command"] for found in containers if engines._is_left(found)] == []
-    nameless = engine.api.images(filters={"dangling": True, "label": LABEL})
-    assert [image["Id"] for image in nameless if of_ours(engine, image["Id"])] == []
+    assert images(engine, dangling=True) == {}
     assert list(temporary.iterdir()) == []
 
 

@@ -188,10 +188,9 @@ def test_no_image_and_no_container_holds_a_granted_value(
     """Asked of the engine while rows run, and of what it has kept on disk and would hand out afterwards."""
     import docker
 
-    (tmp_path / "granted.txt").write_text("asset")
-    block = (
-        '# /// script\n# dependencies = ["unidecode==1.3.8"]\n# [tool.evalcell]\n# assets = ["granted.txt"]\n# ///\n'
-    )
+    asset = f"asset-{secrets.token_hex(8)}.txt"  # so that its layer is made now, and can be told from others
+    (tmp_path / asset).write_text(asset)
+    block = f'# /// script\n# dependencies = ["unidecode==1.3.8"]\n# [tool.evalcell]\n# assets = ["{asset}"]\n# ///\n'
     source = (
         block + "import os, time\ndef evaluate(output):\n    time.sleep(0.05)\n    return len(os.environ['CANARY'])\n"
     )
@@ -224,11 +223,10 @@ def test_no_image_and_no_container_holds_a_granted_value(
     assert seen
     assert not [text for text in seen if canary in text]
     layers = client.api.images(filters={"label": "evalcell.layer"})
-    mine = [layer["Id"] for layer in layers if "granted.txt" in layer["Labels"].get("evalcell.assets", "")]
-    assert mine
-    for layer in mine:
-        assert canary not in json.dumps(client.api.inspect_image(layer)) + json.dumps(client.api.history(layer))
-        assert not any(canary.encode() in piece for piece in client.api.get_image(layer))  # with the packages beneath
+    (mine,) = (layer["Id"] for layer in layers if asset in layer["Labels"].get("evalcell.assets", ""))
+    assert canary not in json.dumps(client.api.inspect_image(mine)) + json.dumps(client.api.history(mine))
+    assert not any(canary.encode() in piece for piece in client.api.get_image(mine))  # with the packages beneath it
+    client.api.remove_image(mine)
     client.close()
 
 

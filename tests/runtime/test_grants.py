@@ -140,6 +140,7 @@ def test_what_a_block_may_not_say_is_refused():
     ("said", "message"),
     [
         ({"env": ["TOKEN=abc"]}, "name of a variable"),
+        ({"cache_dir": "/elsewhere"}, "cache_dir"),
         ({"env": ["1TOKEN"]}, "name of a variable"),
         ({"dependencies": ["--index-url=x"]}, "requirement|option"),
         ({"network": "half"}, "network"),

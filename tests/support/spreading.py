@@ -8,7 +8,8 @@ _WALL = re.compile(r"\[.*\bon (podman|runsc)\b")
 
 
 class ByFileAndEngine(LoadFileScheduling):
-    """Tests of one file run in one process, one after the other; those on another engine in one of their own.
+    """Tests of one file run in one process, one after the other; of a suite for every wall, those on another engine in
+    one of their own.
 
     The suites that hold for every wall are long, and most of that is waiting: for limits to pass and engines to answer.
     """

@@ -20,9 +20,9 @@ def wall_of(request: pytest.FixtureRequest) -> Sandbox:
 
 
 def again_if_killed(wall: Sandbox, work: Callable[[], _T]) -> _T:
-    """Does it once more where the host has killed gVisor and the engine does not say what for, as lanes do.
+    """Does what uses up memory once more where the host has killed gVisor and the engine does not say what for.
 
-    All of it goes when memory runs out, and now and then so fast that nobody has counted that.
+    All of it goes when memory runs out, and now and then so fast that nobody has counted that. Lanes try again, too.
     """
     try:
         return work()

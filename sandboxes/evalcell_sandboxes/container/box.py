@@ -299,7 +299,7 @@ class Shape:
     keeps: bool = False
     """Whether rows are kept in the same memory: PID 1 may look into other processes, and lets no other do so."""
     own_kernel: bool = False
-    """Whether it has a kernel of its own, whose processes are counted for it."""
+    """Whether it has, or may have, a kernel of its own, whose processes are counted for it."""
 
 
 def create(engine: Engine, image: str, command: list[str], shape: Shape) -> str:
