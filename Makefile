@@ -23,7 +23,7 @@ demo: .venv/installed ## Set up, then score the example dataset in the sandbox
 	$(BIN)/evalcell run examples/json_distance.py --data examples/extraction.jsonl
 
 test: .venv/installed ## Set up, then run all tests, several at a time
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 soak: .venv/installed ## Repeat the tests that kill and interrupt at random, hundreds of times
 	$(BIN)/python -m pytest -m soak --soak --timeout 1800

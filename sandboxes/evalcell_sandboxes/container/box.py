@@ -155,6 +155,8 @@ class Box:
         self._remove()
         self._attached.close()
         self._socket.close()
+        if (answer := getattr(self._attached, "_response", None)) is not None:
+            answer.close()  # which with TLS keeps the connection open until then
 
     def _remove(self) -> None:
         for remove in (
