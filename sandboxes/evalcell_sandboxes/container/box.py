@@ -155,8 +155,8 @@ class Box:
         self._remove()
         self._attached.close()
         self._socket.close()
-        if (answer := getattr(self._attached, "_response", None)) is not None:
-            answer.close()  # which with TLS keeps the connection open until then
+        if self._attached is self._socket:  # as with TLS, where the answer that it came in keeps it open
+            self._attached._response.close()  # type: ignore[attr-defined]  # noqa: SLF001 - docker put it there
 
     def _remove(self) -> None:
         for remove in (
