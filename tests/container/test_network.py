@@ -1,5 +1,6 @@
 """A network for code that the operator grants one: it is the engine's, and without the grant there is none."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -78,7 +79,8 @@ def test_podman_has_the_network_that_is_granted_and_no_other(podman_wall):
         with networked(podman_wall, INTERFACES, Network.FULL) as session:
             assert len(value(*ask(session, "x"))) > 1
     except SandboxFault as fault:
-        if "netavark" not in str(fault) and "cni" not in str(fault).lower() and "iptables" not in str(fault):
+        known = any(word in str(fault).lower() for word in ("netavark", "cni", "iptables"))
+        if not known or os.environ.get("CI") == "true":
             raise
         pytest.skip(f"Podman cannot make networks here: {fault}")
 
