@@ -37,9 +37,17 @@ def private_dir(path: Path, variable: str = VARIABLE) -> Path:
 
     The cache holds native code that is executed on trust, and the data what its owner has granted. Whoever can write
     there can run code as this user, so a directory that belongs to, or can be written by, somebody else is refused.
+
+    Raises:
+        SandboxFault: It is refused, or cannot be made.
     """
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    info = path.stat()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        info = path.stat()
+    except OSError as error:
+        raise SandboxFault(
+            f"The directory {str(path)!r} cannot be used: {error.strerror}. Set {variable} to a directory of your own."
+        ) from error
     if info.st_uid != os.geteuid() or info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise SandboxFault(
             f"The directory {str(path)!r} can be written by other users, so nothing in it can be trusted. "

@@ -48,7 +48,7 @@ def alone_with(key: str) -> Iterator[bool]:
     with ExitStack() as stack:
         try:
             _lock(stack, key, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # somebody holds it, or nobody can write here
+        except (OSError, SandboxFault):  # somebody holds it, or nobody can write here
             yield False
         else:
             yield True

@@ -160,6 +160,21 @@ def test_doctor_reports_on_everything_else_when_the_cache_is_broken(evalcell, tm
         assert done.json()["optional"]["pyarrow"]
 
 
+@pytest.mark.parametrize(
+    ("variable", "command"),
+    [
+        ("EVALCELL_CACHE_DIR", ("check", "judge.py")),
+        ("EVALCELL_DATA_DIR", ("sandboxes", "add", "careful", "--env", "TOKEN")),
+    ],
+)
+def test_a_directory_that_cannot_be_made_is_named_with_what_names_another(evalcell, write, variable, command):
+    write("judge.py", "def evaluate(output): return 1")
+    done = evalcell(*command, env={variable: "/proc/nowhere"})
+    assert done.code == 4
+    assert "'/proc/nowhere'" in done.err
+    assert f"Set {variable} to a directory of your own." in done.err
+
+
 def _writable_by_all(path: Path) -> Path:
     path.mkdir()
     path.chmod(0o777)

@@ -11,7 +11,8 @@ from evalcell_sandboxes.container import box
 
 WALL_SECONDS = 0.5
 LOAD_SECONDS = 0.8
-GRACE_SECONDS = 2.0
+GRACE_SECONDS = 6.0
+"""For a machine that has much else to do. Who waits in vain waits for longer than that."""
 
 
 def loading(wall, top, body="return 1", **options):

@@ -114,23 +114,29 @@ def debian(engine: docker.DockerClient, scratch: Path) -> tuple[str, str]:
 
 
 def apt(scratch: Path, how: str) -> subprocess.CompletedProcess[str]:
-    """Asks for the packages as on a machine that has none; nothing of this one is changed but apt's lists."""
-    archives = scratch / "archives"
-    (archives / "partial").mkdir(parents=True, exist_ok=True)
+    """Asks for the packages as on a machine that has none; nothing of this one is changed."""
+    places = {name: scratch / name for name in ("archives", "lists")}
+    for place in places.values():
+        (place / "partial").mkdir(parents=True, exist_ok=True)
     settings = {
         "Dir::State::status": "/dev/null",
-        "Dir::Cache::archives": str(archives),
+        "Dir::Cache::archives": places["archives"],
         "APT::Install-Recommends": "false",
         "APT::Sandbox::User": "root",
     }
-    options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
-    command = ["apt-get", "-qq", "-y", *options, how, "install", *_PACKAGES]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:  # the lists may be missing, or too old
-        subprocess.run(["apt-get", "-qq", "update"], capture_output=True, check=False)
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [how, "-y", "install", *_PACKAGES]
+    done = apt_get(settings, command)
+    if done.returncode != 0:  # this machine's lists may be missing, or too old, or just being renewed
+        settings["Dir::State::lists"] = places["lists"]
+        apt_get(settings, ["update"])
+        done = apt_get(settings, command)
     assert done.returncode == 0, done.stderr
     return done
+
+
+def apt_get(settings: dict[str, object], command: list[str]) -> subprocess.CompletedProcess[str]:
+    options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
+    return subprocess.run(["apt-get", "-qq", *options, *command], capture_output=True, text=True, check=False)
 
 
 def lay_out(scratch: Path, archive: Path) -> None:
