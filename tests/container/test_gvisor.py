@@ -118,9 +118,26 @@ def test_an_engine_that_does_not_know_the_runtime_names_those_it_knows(engine_ad
 def test_an_engine_whose_walls_do_not_hold_is_refused(usual_engine, changed, complaint):
     told = {"filtered": True, "writable": ["/tmp"], "powerless": True, "exposed": False, "tells": True}
     told |= {"interfaces": ["lo"], "limited": True}
-    found = bases._Probed(image={}, kernel=usual_engine.kernel, **{**told, **changed})
+    inside = bases._Inside(python="3.12.1", machine="x86_64", libc="glibc 2.36")
+    found = bases._Probed(image=inside, kernel=usual_engine.kernel, **{**told, **changed})
     with pytest.raises(SandboxUnavailable, match=complaint):
         bases._require_wall(usual_engine, found)
+
+
+def test_an_engine_that_does_not_name_its_kernel_is_refused(usual_engine, usual_base):
+    """Every container would seem to have a kernel of its own there, and PID 1 would be given power over it."""
+    engine = Engine(usual_engine._site)
+    engine.info = {name: value for name, value in usual_engine.info.items() if name != "KernelVersion"}
+    with pytest.raises(SandboxUnavailable, match="does not say which kernel"):
+        bases._probed(engine, usual_engine.client.images.get(usual_base.image), "probed")
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "os.abort()"])
+def test_only_to_be_killed_shows_that_memory_is_limited(usual_engine, usual_base, monkeypatch, end):
+    """A probe that comes to another end before it has taken any has shown nothing."""
+    monkeypatch.setattr(bases, "_PROBE", bases._PROBE.partition("try:  # and now")[0] + end)
+    with pytest.raises(SandboxUnavailable, match="their limit of memory"):
+        bases._probed(usual_engine, usual_engine.client.images.get(usual_base.image), "probed")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import platform
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -33,6 +33,8 @@ LAYER = "evalcell.layer"
 """The label of what stands on a base, and has its other labels too."""
 _PROBE_BYTES = 256 * 1024**2
 _PROBE_SECONDS = 60
+_KILLED = 137
+"""How a container ends that was killed, as for what memory it takes."""
 _PROBE = """
 import ctypes, json, os, platform, socket
 try: libc = os.confstr("CS_GNU_LIBC_VERSION")
@@ -102,10 +104,18 @@ class Base(msgspec.Struct, frozen=True):
         return _PYTHON
 
 
+class _Inside(msgspec.Struct):
+    """What an image says of itself."""
+
+    python: Annotated[str, msgspec.Meta(pattern=r"^[0-9]+\.[0-9]+[0-9a-z.+]*$")]
+    machine: str
+    libc: str
+
+
 class _Probed(msgspec.Struct):
     """What an image says of itself and of the kernel that it runs on."""
 
-    image: dict[str, str]
+    image: _Inside
     filtered: bool
     writable: list[str]
     powerless: bool
@@ -297,14 +307,14 @@ def _probed(engine: Engine, image: "Image", name: str) -> Base:
         shape = Shape(memory_bytes=_PROBE_BYTES, logged=True, own_kernel=True)
         container = create(engine, str(image.id), [_PYTHON, "-I", "-S", "-c", _PROBE], shape)
         try:
-            said, complaint = _told(engine, container)
+            code, said, complaint = _told(engine, container)
         finally:
             engine.discard(container)
     packed = (image.labels or {}).get(_DIGEST)
     try:
         told, _, more = said.partition(b"\n")
         found = msgspec.json.decode(told, type=_Probed)
-        found.limited = not more
+        found.limited = code == _KILLED and not more
     except msgspec.DecodeError:
         raise SandboxUnavailable(
             "container",
@@ -313,7 +323,7 @@ def _probed(engine: Engine, image: "Image", name: str) -> Base:
         ) from None
     _require_wall(engine, found)
     return Base(
-        name=f"this machine's own CPython {found.image['python']}" if packed else name,
+        name=f"this machine's own CPython {found.image.python}" if packed else name,
         image=str(image.id),
         digest=packed or str(image.id),
         packed=bool(packed),
@@ -321,12 +331,12 @@ def _probed(engine: Engine, image: "Image", name: str) -> Base:
         keeps=found.tells,
         own_kernel=found.kernel != engine.kernel,
         exposed=found.exposed,
-        **found.image,
+        **msgspec.structs.asdict(found.image),
     )
 
 
-def _told(engine: Engine, container: str) -> tuple[bytes, str]:
-    """What a container prints, and what there is to say if that is not what it should be."""
+def _told(engine: Engine, container: str) -> tuple[int | None, bytes, str]:
+    """How a container ends, what it prints, and what there is to say if that is not what it should be."""
     from docker.errors import APIError
 
     api = engine.api
@@ -335,16 +345,19 @@ def _told(engine: Engine, container: str) -> tuple[bytes, str]:
     except APIError as error:
         if _PYTHON not in (why := str(error.explanation)):
             raise
-        return b"", why
+        return None, b"", why
     code = api.wait(container, timeout=_PROBE_SECONDS)["StatusCode"]
-    return api.logs(
-        container, stderr=False
-    ), f"exit code {code}, {api.logs(container).decode(errors='replace')[:250]!r}"
+    complaint = f"exit code {code}, {api.logs(container).decode(errors='replace')[:250]!r}"
+    return code, api.logs(container, stderr=False), complaint
 
 
 def _require_wall(engine: Engine, found: _Probed) -> None:
     """An engine takes settings that its runtime then does nothing about, so it is asked from inside."""
     runtime = f" with the runtime {engine.runtime!r}" if engine.runtime else ""
+    if not engine.kernel:  # by which those are told apart that have one of their own
+        raise SandboxUnavailable(
+            "container", f"the engine at {engine.address} does not say which kernel it runs on. Use another."
+        )
     if not found.filtered:
         raise SandboxUnavailable(
             "container",
