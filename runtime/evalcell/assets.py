@@ -76,9 +76,14 @@ def _why_not(name: str) -> str | None:
         "is an absolute path": name.startswith("/"),
         "leads out of its directory": ".." in parts,
         "holds a step that leads nowhere": "" in parts or "." in parts,
+        "begins with '.wh.', by which layers of images say that a file is gone": any(map(_is_whiteout, parts)),
         "is too long": len(name) > _MOST_CHARACTERS or any(len(os.fsencode(part)) > _PART_BYTES for part in parts),
     }
     return next((problem for problem, is_so in problems.items() if is_so), None)
+
+
+def _is_whiteout(part: str) -> bool:
+    return part.startswith(".wh.")
 
 
 def _kept(home: Path, name: str, left: int, limits: Limits) -> tuple[str, int]:

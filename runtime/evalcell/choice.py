@@ -1,7 +1,7 @@
 """Chooses the sandbox for an evaluator, with the sentence that says why. Never a weaker one than the code needs."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -42,14 +42,18 @@ class Choice(Struct, frozen=True):
 
 
 def choose(
-    description: Description, dependencies: Sequence[str], requested: str | None, network: Network = Network.NONE
+    description: Description,
+    dependencies: Sequence[str],
+    requested: str | None,
+    network: Network = Network.NONE,
+    beside: Callable[[str], str | None] = lambda _: None,
 ) -> Choice:
-    """The sandbox that the code needs.
+    """The sandbox that the code needs. `beside` names the file beside the evaluator that a module might be, if any.
 
     Raises:
         EvaluatorError: It imports what it does not declare, or what no sandbox could give it.
     """
-    _check_imports(description.imports, dependencies)
+    _check_imports(description.imports, dependencies, beside)
     dependencies = _applying(dependencies)
     if dependencies:
         needed = Choice("container", f"it depends on {_listed(dependencies)}, and packages run in a container")
@@ -91,7 +95,7 @@ def check_python(requires: str | None, sandbox: str, version: str | None) -> Non
         )
 
 
-def _check_imports(imports: Sequence[Import], dependencies: Sequence[str]) -> None:
+def _check_imports(imports: Sequence[Import], dependencies: Sequence[str], beside: Callable[[str], str | None]) -> None:
     declared = _declared(dependencies)
     wanted = [found for found in imports if not found.standard and not found.optional]
     for found in wanted:
@@ -106,6 +110,12 @@ def _check_imports(imports: Sequence[Import], dependencies: Sequence[str]) -> No
         package = provider(found.module)
         if package in declared or _may_provide(found.module, unclaimed):
             continue
+        if (file := beside(found.module.partition(".")[0])) is not None:  # a package of that name is somebody else's
+            raise EvaluatorError(
+                "import",
+                f"Line {found.line} imports {found.module!r}, and {file!r} lies beside the evaluator. An evaluator is "
+                "one file, and what lies beside it cannot be imported, assets neither: put the code into it.",
+            )
         raise EvaluatorError(
             "import",
             f"Line {found.line} imports {found.module!r}, which is not in the standard library and not declared. "

@@ -84,6 +84,13 @@ class Evaluator:
         """What is run behind a wall, with the lock of the packages and the files that it needs there."""
         return Program(source=self.text, filename=self.filename, language=self.language, lock=lock, assets=assets)
 
+    def beside(self, module: str) -> str | None:
+        """The file beside the evaluator's own that a plain Python would import by this name, if there is one."""
+        if self.path is None or not module.isidentifier():  # nor else would it be a file's name, or in that directory
+            return None
+        files = (f"{module}.py", f"{module}/__init__.py")
+        return next((file for file in files if file != self.path.name and (self.path.parent / file).is_file()), None)
+
 
 @dataclass(frozen=True)
 class Understood:

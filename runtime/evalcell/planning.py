@@ -33,7 +33,8 @@ def choose_sandbox(understood: Understood, settings: Settings, progress: Progres
         UsageError: A flag is for another sandbox.
         SandboxUnavailable: The one that could is not to be had here.
     """
-    choice = choose(understood.description, settings.dependencies, settings.wall, settings.network)
+    evaluator = understood.evaluator
+    choice = choose(understood.description, settings.dependencies, settings.wall, settings.network, evaluator.beside)
     if choice.sandbox != "container":
         _refuse_flags_of_containers(choice, settings)
     wall = sandbox(choice.sandbox, settings.site)

@@ -75,6 +75,8 @@ def test_honest_names_are_shipped_sorted_and_by_digest(home):
         "C:\\words.txt",
         "\udcff.txt",
         "\u202ewords.txt",
+        ".wh.words.txt",
+        "data/.wh..wh..opq",
         "x" * 300,
         "x/" * 300 + "x",
     ],

@@ -2,6 +2,7 @@ import pytest
 
 from evalcell.choice import check_python, choose, provider
 from evalcell.errors import EvaluatorError, UsageError
+from evalcell.evaluator import Evaluator
 from evalcell_sandboxes import Description, Import, Network
 
 
@@ -72,6 +73,28 @@ def test_a_module_that_webassembly_lacks_is_named():
 def test_a_relative_import_has_nothing_to_import_from():
     with pytest.raises(EvaluatorError, match="one file"):
         choose(described(Import(".helpers", 1)), (), None)
+
+
+@pytest.mark.parametrize(("module", "file"), [("words", "words.py"), ("words.rare", "words/__init__.py")])
+def test_nobody_is_told_to_install_a_package_named_like_a_file_beside_the_evaluator(tmp_path, write, module, file):
+    """It would be a stranger's."""
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).touch()
+    evaluator = Evaluator.from_file(write("judge.py", ""))
+    with pytest.raises(EvaluatorError, match=f"'{file}' lies beside the evaluator.*cannot be imported") as refused:
+        choose(described(Import(module, 1)), (), None, beside=evaluator.beside)
+    assert "--dep" not in str(refused.value)
+    assert choose(described(Import(module, 1)), ("words",), None, beside=evaluator.beside).sandbox == "container"
+
+
+def test_what_lies_beside_an_evaluator_is_looked_for_there_alone(tmp_path, write):
+    write("secret.py", "")
+    (tmp_path / "here").mkdir()
+    own = Evaluator.from_file(write("here/numpy.py", ""))
+    assert own.beside("numpy") is None, "the evaluator itself is not beside it"
+    assert own.beside("../secret") is None
+    assert own.beside("\0") is None
+    assert Evaluator.from_source("").beside("secret") is None
 
 
 def test_a_weaker_sandbox_is_never_taken_for_code_that_needs_another():
