@@ -148,7 +148,7 @@ def wall(name: str) -> str:
 
 
 def _one_word(text: str) -> str:
-    if not text.strip() or len(text) > _LONGEST or re.search(r"[\s\x00-\x1f\x7f]", text):
+    if not text.strip() or len(text) > _LONGEST or re.search(r"[\s\x00-\x1f\x7f\ud800-\udfff]", text):
         raise ValueError(f"{text[:80]!r} is not a name or an address")
     return text
 

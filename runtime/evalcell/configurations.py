@@ -114,5 +114,5 @@ def _read(path: Path) -> Named:
         return Named(path.stem, Configuration.model_validate(msgspec.json.decode(text)))
     except OSError as error:
         raise UsageError(f"The sandbox {path.stem!r} cannot be read: {error.strerror}. {again}") from None
-    except (UsageError, msgspec.DecodeError, RecursionError) as error:
+    except (UsageError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"The sandbox {path.stem!r} makes no sense: {str(error).rstrip('.')}. {again}") from None

@@ -5,6 +5,7 @@ given the value, and can spell it backwards.
 """
 
 import base64
+import html
 import json
 import os
 import re
@@ -25,8 +26,10 @@ _PART_CHARACTERS = 6
 _NUMBER_CHARACTERS = 12
 """From here on a value is not to be part of a number either."""
 _MOST_TRIES = 64
-_NOTE = re.compile(r"(?:\\x[0-9a-f]{2}){0,3}\n\[\d+ more bytes were dropped: the limit is \d+\]\Z")
+_NOTE = re.compile(r"(?:\\x[0-9a-f]{2}){0,3}\n\[\d+ more bytes were dropped: the limit is \d+\]")
 """What is said where prints were cut, after what is left of a character that was cut in two."""
+_APART = "\0"
+"""Stands between texts that are looked through together: it is in no variable, so in no form of one."""
 
 
 def granted_values(names: Sequence[str]) -> dict[str, str]:
@@ -55,20 +58,21 @@ class Mask:
         forms = {form: f"[{name} is hidden]" for name, value in values.items() for form in _forms(value)}
         self._forms = dict(sorted(forms.items(), key=lambda form: len(form[0]), reverse=True))
         self._bytes = [form.encode() for form in self._forms]
+        self._numbers = {number for form in self._forms if (number := _as_number(form))}
 
     def around(self, session: Session) -> Session:
         """The session, with nothing coming out of it but what was looked at here."""
         return _MaskedSession(session, self)
 
     def text(self, text: str) -> str:
-        """The text without the values, also where one was cut off at an end of it."""
+        """The text without the values, also where one was cut off at an end of it, or before the note that says so."""
         if not text:
             return text
-        for form, instead in self._forms.items():
-            if form in text:
-                text = text.replace(form, instead)
-        note = match[0] if (match := _NOTE.search(text)) else ""
-        return self._without_ends(text.removesuffix(note)) + note
+        text = _without(text, self._forms)
+        if (note := next(reversed(list(_NOTE.finditer(text))), None)) is None:
+            return self._without_ends(text)
+        after = self._without_ends(text[note.end() :])  # which has reached standard output in another way
+        return self._without_ends(text[: note.start()]) + note[0] + after
 
     def _without_ends(self, text: str) -> str:
         """The text without the beginning of a value at its end, or the end of one at its beginning."""
@@ -101,7 +105,7 @@ class Mask:
 
     def _returned(self, outcome: Returned, value: bytes, changed: dict[str, Any]) -> Outcome:
         try:
-            shown = msgspec.json.encode(self._walk(msgspec.json.decode(value)))
+            shown = self._value(value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             shown = self.text(value.decode(errors="replace")).encode()  # which nobody else will be able to read either
         except _InNumber:
@@ -109,33 +113,77 @@ class Mask:
             return Invalid(message=message, usage=outcome.usage, **changed)
         return msgspec.structs.replace(outcome, value=shown, **changed)
 
-    def _walk(self, value: Any) -> Any:
-        """The value with its texts changed. How deep it may be was seen to when it came in."""
-        match value:
-            case str():
-                return self.text(value)
-            case list():
-                return [self._walk(item) for item in value]
-            case dict():
-                return self._walk_table(value)
-            case int() | float():
-                self._check_number(repr(value))
-        return value
+    def _value(self, value: bytes) -> bytes:
+        """What came back, without the values. It is whole, so parts of a value in it are no remains of one.
 
-    def _walk_table(self, table: dict[str, Any]) -> dict[str, Any]:
-        """Keys that would be the same now are told apart by a number: nothing that was returned goes missing."""
-        changed: dict[str, Any] = {}
-        for key, item in table.items():
-            shown = name = self.text(key)
-            while shown in changed:
-                shown = f"{name} {len(changed)}"
-            changed[shown] = self._walk(item)
-        return changed
+        There may be very many texts in it, and nobody has set a limit on how long this takes: so they are looked
+        through together, and one by one only for what is there.
+        """
+        decoded = msgspec.json.decode(value)
+        texts, numbers = _APART.join(_leaves(decoded, str)), _APART.join(map(repr, _leaves(decoded, (int, float))))
+        self._check_numbers(numbers)
+        forms = {form: instead for form, instead in self._forms.items() if form in texts}
+        return msgspec.json.encode(_walk(decoded, forms)) if forms else value
 
-    def _check_number(self, number: str) -> None:
-        for form in self._forms:
-            if number.removesuffix(".0") == form or (len(form) >= _NUMBER_CHARACTERS and form in number):
+    def _check_numbers(self, numbers: str) -> None:
+        for number in self._numbers:
+            part = number in numbers
+            if part and (len(number) >= _NUMBER_CHARACTERS or _stands_alone(number, numbers)):
                 raise _InNumber
+
+
+def _without(text: str, forms: Mapping[str, str]) -> str:
+    for form, instead in forms.items():
+        if form in text:
+            text = text.replace(form, instead)
+    return text
+
+
+def _leaves(value: Any, kind: type | tuple[type, ...]) -> Iterator[Any]:
+    """Every text in a value, keys too, or every number. How deep it may be was seen to when it came in."""
+    match value:
+        case list():
+            for item in value:
+                yield from _leaves(item, kind)
+        case dict():
+            for key, item in value.items():
+                yield from _leaves(key, kind)
+                yield from _leaves(item, kind)
+        case _ if isinstance(value, kind):
+            yield value
+
+
+def _walk(value: Any, forms: Mapping[str, str]) -> Any:
+    """The value with its texts changed."""
+    match value:
+        case str():
+            return _without(value, forms)
+        case list():
+            return [_walk(item, forms) for item in value]
+        case dict():
+            return _walk_table(value, forms)
+    return value
+
+
+def _walk_table(table: dict[str, Any], forms: Mapping[str, str]) -> dict[str, Any]:
+    """Keys that would be the same now are told apart by a number: nothing that was returned goes missing."""
+    changed: dict[str, Any] = {}
+    for key, item in table.items():
+        shown = name = _without(key, forms)
+        while shown in changed:
+            shown = f"{name} {len(changed)}"
+        changed[shown] = _walk(item, forms)
+    return changed
+
+
+def _as_number(form: str) -> str | None:
+    """How a form would be written if it were taken for a number: without zeros and a plus before it."""
+    number = form.removeprefix("+").lstrip("0")
+    return number if len(number) >= LEAST_CHARACTERS and re.fullmatch(r"-?[0-9]+\.?[0-9]*", number) else None
+
+
+def _stands_alone(number: str, numbers: str) -> bool:
+    return re.search(rf"(?:^|{_APART}){re.escape(number)}(?:\.0)?(?:$|{_APART})", numbers) is not None
 
 
 class _InNumber(Exception):
@@ -161,13 +209,17 @@ def _forms(value: str) -> Iterator[str]:
     ):
         yield text
         yield repr(text)[1:-1]
+        yield repr(text + "'\"")[1:-4]  # with both quotes around it in one text, its own are escaped
         yield repr(text.encode())[2:-1]
-        yield json.dumps(text)[1:-1]
+        yield (quoted := json.dumps(text)[1:-1])
+        yield json.dumps(quoted)[1:-1]
         yield json.dumps(text, ensure_ascii=False)[1:-1]
-        yield quote(text)
-        yield quote(text, safe="")
-        yield quote_plus(text)
+        yield html.escape(text)
+        for escaped in (quote(text), quote(text, safe=""), quote_plus(text)):
+            yield escaped
+            yield re.sub("%..", lambda escape: escape[0].lower(), escaped)
         yield text.encode().hex()
+        yield text.encode().hex().upper()
         yield from filter(lambda form: len(form) >= LEAST_CHARACTERS, _base64(text.encode()))
 
 

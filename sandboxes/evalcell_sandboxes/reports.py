@@ -101,12 +101,12 @@ class Reports:
         return Invalid(message=message, stdout=stdout, stderr=stderr, usage=usage)
 
     def with_output(self, outcome: Outcome, output: tuple[bytes, bytes]) -> Outcome:
-        """The outcome with what went to stdout and stderr besides."""
+        """The outcome with what went to stdout and stderr besides, as far as there is room for that too."""
         stdout, stderr = (text.decode("utf-8", "backslashreplace") for text in output)
         return msgspec.structs.replace(
             outcome,
-            stdout=(outcome.stdout + stdout)[: self._limits.stdout_bytes],
-            stderr=(outcome.stderr + stderr)[: self._limits.stderr_bytes],
+            stdout=outcome.stdout + stdout[: max(0, self._limits.stdout_bytes - len(outcome.stdout))],
+            stderr=outcome.stderr + stderr[: max(0, self._limits.stderr_bytes - len(outcome.stderr))],
         )
 
 

@@ -45,6 +45,15 @@ def evaluate(output, secret=None):
     if output == "long":
         print("x" * 65_500 + secret)
         return 1.0
+    if output == "long and more":
+        sys.stdout.write("é" * ((65_536 - 20) // 2) + secret)
+        sys.stdout.flush()
+        os.write(1, b"hello")
+        return 1.0
+    if output == "nearly long":
+        print("é" * 20 + "x" * (65_536 - 60) + secret)
+        os.write(1, b"hello")
+        return 1.0
     if output == "big error":
         raise ValueError("y" * 3_980 + secret)
     if output == "exit":
@@ -58,7 +67,21 @@ def evaluate(output, secret=None):
 def aggregate(results):
     raise ValueError("in the end: " + os.environ.get("CANARY", results[0]["id"]))
 """
-WAYS = ["print", "raise", "chain", "label", "name", "long", "big error", "exit", "invalid", "object", "length"]
+WAYS = [
+    "print",
+    "raise",
+    "chain",
+    "label",
+    "name",
+    "long",
+    "long and more",
+    "nearly long",
+    "big error",
+    "exit",
+    "invalid",
+    "object",
+    "length",
+]
 
 
 @pytest.fixture

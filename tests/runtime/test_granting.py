@@ -1,7 +1,9 @@
 """Values that were granted are hidden wherever code lets them out."""
 
 import base64
+import html
 import json
+import re
 import secrets
 import sys
 import time
@@ -35,6 +37,10 @@ def mask():
         SECRET.encode().hex(),
         base64.b64encode(SECRET.encode()).decode(),
         base64.urlsafe_b64encode(SECRET.encode()).decode(),
+        SECRET.encode().hex().upper(),
+        re.sub("%..", lambda escape: escape[0].lower(), quote(SECRET, safe="")),
+        html.escape(SECRET),
+        json.dumps(json.dumps(SECRET))[3:-3],
     ],
 )
 def test_a_value_is_hidden_however_it_is_usually_written(mask, form):
@@ -42,6 +48,12 @@ def test_a_value_is_hidden_however_it_is_usually_written(mask, form):
     assert form[:-4] not in shown
     assert shown.startswith(f"before {HIDDEN}")
     assert "after" in shown
+
+
+def test_a_value_is_hidden_where_a_text_with_both_quotes_is_quoted():
+    value = "it's-a-secret-token"
+    shown = Mask({"TOKEN": value}).text(repr({"said": f'the "token" {value}'}))
+    assert shown == repr({"said": 'the "token" HERE'}).replace("HERE", HIDDEN)
 
 
 @pytest.mark.parametrize("user", ["", "u", "us", "user", "somebody"])
@@ -75,6 +87,29 @@ def test_hiding_is_done_in_time_for_values_that_are_large_or_dull():
         began = time.monotonic()
         mask.text(text)
         assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("many", [["x"] * 200_000, list(range(150_000)), dict.fromkeys(map(str, range(80_000)), "y")])
+def test_a_result_of_very_many_parts_is_looked_through_in_time(many):
+    lines = [base64.b64encode(secrets.token_bytes(48)).decode() for _ in range(60)]
+    mask = Mask({"KEY": "\n".join(lines), "PIN": "1234567890"})
+    value = json.dumps({"score": 1, "metadata": {"many": many, "last": f"the {lines[30]}"}}).encode()
+    began = time.monotonic()
+    shown = mask.outcome(Returned(value=value))
+    assert time.monotonic() - began < 10
+    assert json.loads(shown.value) == {"score": 1, "metadata": {"many": many, "last": "the [KEY is hidden]"}}
+
+
+@pytest.mark.parametrize("text", ["correct", "incorrect", "correct,", "ct,incorr"])
+def test_a_part_of_a_value_is_left_alone_in_a_result_which_nobody_has_cut(text):
+    outcome = Returned(value=json.dumps({"label": text, text: [text]}).encode())
+    assert Mask({"LABELS": "correct,incorrect"}).outcome(outcome) == outcome
+
+
+def test_a_value_that_was_cut_is_hidden_also_where_something_else_was_said_after_the_note(mask):
+    note = "\n[6 more bytes were dropped: the limit is 65536]"
+    shown = mask.text(f"é{SECRET[:12]}{note}hello {SECRET[:9]}")
+    assert shown == f"é{HIDDEN}{note}hello {HIDDEN}"
 
 
 def test_keys_that_are_the_same_once_hidden_stay_two(mask):
@@ -140,6 +175,9 @@ def test_a_value_that_comes_back_as_a_number_is_no_result():
     assert isinstance(mask.outcome(Returned(value=b'{"score":1234567890}')), Invalid)
     assert mask.outcome(Returned(value=b"0.5")).value == b"0.5"
     assert mask.outcome(Returned(value=b"91234567890.5")).value == b"91234567890.5"  # too short to be told from chance
+    assert isinstance(Mask({"PIN": "0012345678"}).outcome(Returned(value=b'{"score": 12345678}')), Invalid)
+    assert isinstance(Mask({"CALL": "+14155550123"}).outcome(Returned(value=b'["x", 14155550123]')), Invalid)
+    assert Mask({"PIN": "0000000001"}).outcome(Returned(value=b'{"score": 1}')).value == b'{"score": 1}'
     assert isinstance(Mask({"PIN": "123456789012"}).outcome(Returned(value=b"91234567890120")), Invalid)
 
 
