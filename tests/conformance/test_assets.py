@@ -51,7 +51,7 @@ FILES = {
     "läßt 漢字.txt": b"named",
 }
 HEAD = """
-import configparser, csv, errno, gzip, io, json, linecache, os, pickle, shutil, stat, tarfile, tomllib, zipfile
+import array, configparser, csv, errno, gzip, io, json, linecache, os, pickle, shutil, stat, tarfile, tomllib, zipfile
 from pathlib import Path
 HERE = Path(__file__).parent
 """
@@ -95,6 +95,22 @@ READS = {
     "access": ("[os.access('words.txt', mode) for mode in (os.F_OK, os.R_OK, os.W_OK, os.X_OK)]", [True, True, False, False]),
     "descriptor": ("descriptor()", ["alp", "ha", 18]),
     "fdopen": ("os.fdopen(os.open('data/schema.json', os.O_RDONLY)).read()", '{"type": "object"}'),
+    "closed-with-its-file": ("closed_with_its_file()", ["EBADF"] * 4),
+    "closed-beneath-its-file": ("closed_beneath_its_file()", "EBADF"),
+    "lent-descriptor": ("lent()", ["al", "pha", "alpha"]),
+    "descriptor-of-a-file": ("[os.fstat(f.fileno()).st_size for f in [open('words.txt'), open('words.txt', 'rb', 0)]]", [18, 18]),
+    "pread": ("pread()", ["eta", "alp", ""]),
+    "no-negative-read": ("code(lambda: os.read(open('words.txt').fileno(), -1))", "EINVAL"),
+    "before-the-start": ("[code(lambda: open('words.txt', 'rb', size).seek(-19, 2)) for size in (0, -1)]", ["EINVAL"] * 2),
+    "after-the-end": ("[(f.seek(99), f.read().decode(), f.tell()) for f in [open('words.txt', 'rb', 0)]]", [[99, "", 99]]),
+    "readall": ("[(f.read(6).decode(), f.readall().decode(), f.read()) == ('alpha\\n', 'beta\\ng\xe4mma\\n', b'') for f in [open('words.txt', 'rb', 0)]]", [True]),
+    "raw-file": ("[(f.name, f.mode, f.closefd, f.readable(), f.seekable(), f.writable()) for f in [open('words.txt', 'rb', 0)]]", [["words.txt", "rb", True, True, True, False]]),
+    "raw-file-closed": ("raw_file_closed()", ["ValueError"] * 4),
+    "no-write-to-it": ("[raised(lambda: open('words.txt', 'rb', size).write(b'x')) for size in (0, -1)]", ["UnsupportedOperation"] * 2),
+    "into-wider-items": ("into_wider_items()", [4, "alph"]),
+    "no-unbuffered-text": ("said(lambda: open('words.txt', 'r', 0))", "ValueError: can't have unbuffered text I/O"),
+    "named-and-not-closed": ("said(lambda: open('words.txt', closefd=False))", "ValueError: Cannot use closefd=False with file name"),
+    "times": ("[type(t).__name__ for s in [os.stat('words.txt')] for t in (s.st_mtime, s.st_mtime_ns, s.st_atime_ns, s.st_ctime_ns)]", ["float", "int", "int", "int"]),
     "pickle": ("pickle.load(open('model.pkl', 'rb'))", {"weights": [1.5, 2.5]}),
     "json": ("json.load(open('data/schema.json'))", {"type": "object"}),
     "csv": ("list(csv.reader(open('data/deep/table.csv', newline='')))", [["a", "b"], ["1", "2"]]),
@@ -107,6 +123,13 @@ READS = {
     "unicode-name": ("(HERE / 'läßt 漢字.txt').read_text()", "named"),
     "missing": ("[raised(lambda: open('wrods.txt')), raised(lambda: os.stat('data/nope'))]", ["FileNotFoundError"] * 2),
     "directory": ("raised(lambda: open('data'))", "IsADirectoryError"),
+    "ways-there": ("[os.path.exists(name) for name in ('data/', 'data/.', 'data//deep/../schema.json', '../evaluator/words.txt', '//evaluator/words.txt', '///evaluator//words.txt')]", [True] * 6),
+    "ways-through-a-file": ("[code(lambda: look(name + end)) for name in ['words.txt'] for end in ('/', '/.', '/..', '/x', '/../words.txt') for look in (os.stat, open)]", ["ENOTDIR"] * 10),
+    "ways-through-nothing": ("[code(lambda: look(name)) for name in ('nope/../words.txt', 'data/nope/../schema.json', 'nope/') for look in (os.stat, open, os.listdir)]", ["ENOENT"] * 9),
+    "no-way": ("[os.access(name, os.F_OK) for name in ('words.txt/', 'words.txt/x', 'nope/../words.txt', 'nope')]", [False] * 4),
+    "nul-in-a-name": ("[said(lambda: look('words.txt\\0'))[:25] for look in (open, os.stat, os.listdir, os.mkdir)]", ["ValueError: embedded null"] * 4),
+    "nul-is-nowhere": ("[os.path.exists('words.txt\\0'), Path('words.txt\\0').is_file()]", [False, False]),
+    "opened-as-directory": ("code(lambda: os.open('words.txt', os.O_RDONLY | os.O_DIRECTORY))", "ENOTDIR"),
     "no-directory": ("raised(lambda: os.listdir('words.txt'))", "NotADirectoryError"),
     "back-and-forth": ("moving()", ["/evaluator/data", '{"type": "object"}', "/evaluator"]),
 }  # fmt: skip
@@ -118,6 +141,55 @@ def raised(action):
         action()
     except Exception as error:
         return type(error).__name__
+
+def said(action):
+    try:
+        action()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+def code(action):
+    try:
+        action()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+
+def closed_with_its_file():
+    fd = os.open("words.txt", os.O_RDONLY)
+    os.fdopen(fd).close()
+    return [code(lambda: use(fd)) for use in (os.fstat, os.close, open, lambda fd: os.read(fd, 1))]
+
+def closed_beneath_its_file():
+    file = open("words.txt", "rb", 0)
+    os.close(file.fileno())
+    try:
+        return code(lambda: file.read(1))
+    finally:
+        code(file.close)
+
+def lent():
+    fd = os.open("words.txt", os.O_RDONLY)
+    with open(fd, "rb", 0, closefd=False) as file:
+        found = [file.read(2).decode(), os.read(fd, 3).decode()]
+    os.lseek(fd, 0, os.SEEK_SET)
+    with open(fd, closefd=False) as file:
+        found.append(file.readline().strip())
+    os.close(fd)
+    return found
+
+def pread():
+    with open("words.txt", "rb", 0) as file:
+        fd = file.fileno()
+        return [os.pread(fd, 3, 7).decode(), file.read(3).decode(), os.pread(fd, 3, 99).decode()]
+
+def raw_file_closed():
+    file = open("words.txt", "rb", 0)
+    file.close()
+    return [raised(use) for use in (file.fileno, file.read, file.readable, lambda: file.seek(0))]
+
+def into_wider_items():
+    room = array.array("H", [0, 0])
+    return [open("words.txt", "rb", 0).readinto(room), room.tobytes().decode()]
 
 def seeking(file):
     file.seek(0, 2), file.seek(6)

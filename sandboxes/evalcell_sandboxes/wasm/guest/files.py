@@ -68,15 +68,26 @@ def install(directory: str) -> None:
 
 
 def _inside(path) -> str | None:
-    """Where below the directory a path leads; None for one that leads elsewhere, or is none."""
+    """Where below the directory a path leads; None for one that leads elsewhere, or is none.
+
+    Walks it step by step, as the system does: what `normpath` strikes out has to be a directory too.
+    """
     try:
-        path = os.fsdecode(path)
+        text = os.fsdecode(path)
     except TypeError:
         return None
-    path = posixpath.normpath(posixpath.join(_here, path)) if path else ""
-    if path == _home:
-        return ""
-    return path[len(_home) + 1 :] if path.startswith(_home + "/") else None
+    if "\0" in text:
+        raise ValueError("embedded null byte")
+    place = "/" if text.startswith("/") else _here
+    for step in text.split("/"):
+        if (name := _below(place)) is not None:
+            _entries(name, path)
+        place = posixpath.normpath(posixpath.join(place, step))
+    return _below(place) if text else None
+
+
+def _below(place: str) -> str | None:
+    return place[len(_home) + 1 :] if f"{place}/".startswith(f"{_home}/") else None
 
 
 def _found(name: str, path) -> bytes | None:
@@ -88,31 +99,75 @@ def _found(name: str, path) -> bytes | None:
     raise _error(errno.ENOENT, path)
 
 
+def _entries(name: str, path) -> list:
+    if _found(name, path) is not None:
+        raise _error(errno.ENOTDIR, path)
+    return _directories[name]
+
+
 def _error(number: int, path=None) -> OSError:
     return OSError(number, os.strerror(number), path)
 
 
-class _Content(io.BytesIO):
-    """An open file. It shares the memory of what is kept, which it can only read."""
+class _Opened:
+    """What a descriptor stands for: a file, and where it is read on."""
 
-    def __init__(self, content: bytes, name, number: int) -> None:
-        super().__init__(content)
-        self.name, self.mode, self.number = name, "rb", number
+    def __init__(self, name: str, content: bytes) -> None:
+        self.name, self.content, self.at = name, content, 0
 
-    def writable(self) -> bool:
-        return False
+    def read(self, length: int) -> bytes:
+        piece = self.look(length, self.at)
+        self.at += len(piece)
+        return piece
+
+    def look(self, length: int, at: int) -> bytes:
+        if length < 0 or at < 0:  # which a slice would count from the end
+            raise _error(errno.EINVAL)
+        return self.content[at : at + length]
+
+    def seek(self, offset: int, whence: int) -> int:
+        at = offset + (0, self.at, len(self.content))[whence]
+        if at < 0:
+            raise _error(errno.EINVAL)
+        self.at = at
+        return at
+
+
+class _Raw(io.RawIOBase):
+    """The file object of a descriptor, as `io.FileIO` is: both read on at the same place."""
+
+    def __init__(self, descriptor: int, name, closefd) -> None:
+        self._descriptor, self.name, self.mode, self.closefd = descriptor, name, "rb", closefd
+
+    def fileno(self) -> int:
+        self._checkClosed()
+        return self._descriptor
+
+    def readable(self) -> bool:
+        return self.fileno() is not None
+
+    seekable = readable
+
+    def readinto(self, room) -> int:
+        view = memoryview(room).cast("B")
+        piece = _read(self.fileno(), len(view))
+        view[: len(piece)] = piece
+        return len(piece)
+
+    def readall(self) -> bytes:
+        return _read(self.fileno(), _fstat(self.fileno()).st_size)
+
+    def seek(self, offset, whence=0, /) -> int:
+        return _lseek(self.fileno(), offset, whence)
 
     def write(self, _data):
-        raise io.UnsupportedOperation("not writable")
+        raise io.UnsupportedOperation("File not open for writing")
 
-    writelines = truncate = write
-
-
-def _content(name: str, path) -> _Content:
-    found = _found(name, path)
-    if found is None:
-        raise _error(errno.EISDIR, path)
-    return _Content(found, path, _number(name))
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            if self.closefd:
+                _close(self._descriptor)
 
 
 def _open(file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, closefd=True, opener=None):  # noqa: FBT002
@@ -121,13 +176,15 @@ def _open(file, mode="r", buffering=-1, encoding=None, errors=None, newline=None
     text = "b" not in mode if isinstance(mode, str) else None
     if ours and text is not None and any(letter in mode for letter in "wax+"):
         raise _error(errno.EROFS, file)
-    senseless = mode not in _READS or (buffering == 0 if text else (encoding, errors, newline) != (None, None, None))
-    if not ours or senseless:  # which says what is wrong before it looks for the file
+    senseless = mode not in _READS or not (text or encoding is errors is newline is None)
+    if not ours or senseless or not (closefd or name is None):  # which says what is wrong before it looks for the file
         return _host_open(file, mode, buffering, encoding, errors, newline, closefd, opener)
-    content = _descriptors[file] if name is None else _content(name, file)
+    raw = _Raw(file if name is None else _os_open(file, os.O_RDONLY), file, closefd)
     if buffering == 0:
-        return content
-    buffered = io.BufferedReader(content, buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE)
+        if text:
+            raise ValueError("can't have unbuffered text I/O")
+        return raw
+    buffered = io.BufferedReader(raw, buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE)
     if not text:
         return buffered
     wrapped = io.TextIOWrapper(buffered, encoding, errors, newline)
@@ -142,7 +199,8 @@ def _number(name: str) -> int:
 def _status(name: str, path) -> os.stat_result:
     found = _found(name, path)
     mode, size = (stat.S_IFDIR | 0o555, 0) if found is None else (stat.S_IFREG | 0o444, len(found))
-    return os.stat_result((mode, _number(name), 1, 1, 0, 0, size, 0, 0, 0))
+    times = (0, 0, 0, 0.0, 0.0, 0.0, 0, 0, 0)  # each as a whole number, in seconds and in nanoseconds
+    return os.stat_result((mode, _number(name), 1, 1, 0, 0, size, *times))
 
 
 def _stat(path, *, dir_fd=None, follow_symlinks=True):
@@ -156,12 +214,6 @@ def _stat(path, *, dir_fd=None, follow_symlinks=True):
 
 def _lstat(path, *, dir_fd=None):
     return _stat(path, dir_fd=dir_fd, follow_symlinks=False)
-
-
-def _entries(name: str, path) -> list:
-    if _found(name, path) is not None:
-        raise _error(errno.ENOTDIR, path)
-    return _directories[name]
 
 
 def _listdir(path=None):
@@ -237,12 +289,14 @@ def _scandir(path="."):
 
 
 def _access(path, mode, *, dir_fd=None, effective_ids=False, follow_symlinks=True):
-    name = _inside(path) if dir_fd is None else None
+    try:
+        name = _inside(path) if dir_fd is None else None
+        is_file = name is not None and _found(name, path) is not None
+    except OSError:
+        return False
     if name is None:
         return _host["access"](path, mode, dir_fd=dir_fd, effective_ids=effective_ids, follow_symlinks=follow_symlinks)
-    if name not in _files and name not in _directories:
-        return False
-    return not (mode & os.W_OK or (mode & os.X_OK and name in _files))
+    return not (mode & os.W_OK or (mode & os.X_OK and is_file))
 
 
 def _os_open(path, flags, mode=0o777, *, dir_fd=None):
@@ -251,14 +305,20 @@ def _os_open(path, flags, mode=0o777, *, dir_fd=None):
         return _host["open"](path, flags, mode, dir_fd=dir_fd)
     if flags & _WRITES:
         raise _error(errno.EROFS, path)
-    content = _content(name, path)
+    content = _found(name, path)
+    if content is None or flags & os.O_DIRECTORY:
+        raise _error(errno.EISDIR if content is None else errno.ENOTDIR, path)
     descriptor = max(_descriptors, default=_FIRST_DESCRIPTOR) + 1
-    _descriptors[descriptor] = content
+    _descriptors[descriptor] = _Opened(name, content)
     return descriptor
 
 
 def _read(fd, length, /):
     return _descriptors[fd].read(length) if fd in _descriptors else _host["read"](fd, length)
+
+
+def _pread(fd, length, offset, /):
+    return _descriptors[fd].look(length, offset) if fd in _descriptors else _host["pread"](fd, length, offset)
 
 
 def _close(fd):
@@ -272,7 +332,7 @@ def _lseek(fd, position, whence, /):
 def _fstat(fd):
     if fd not in _descriptors:
         return _host["fstat"](fd)
-    return _status([*_directories, *_files][_descriptors[fd].number - 1], fd)
+    return _status(_descriptors[fd].name, fd)
 
 
 def _getcwd() -> str:
@@ -314,6 +374,7 @@ _ANSWERS = {
     "access": _access,
     "open": _os_open,
     "read": _read,
+    "pread": _pread,
     "close": _close,
     "lseek": _lseek,
     "fstat": _fstat,
