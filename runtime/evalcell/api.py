@@ -11,14 +11,14 @@ from typing import Any, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
+from evalcell.configuration import MOST_SEEDS
 from evalcell.configurations import operator
 from evalcell.datasets import Format
 from evalcell.errors import UsageError
 from evalcell.evaluator import Evaluator
 from evalcell.records import Record
-from evalcell.running import cores
 from evalcell.runs import Order, Run, RunProgress, start, stop
-from evalcell.settings import MOST_SEEDS, operator_limits
+from evalcell.settings import operator_limits
 from evalcell_sandboxes import Isolation, Network
 
 _Path = str | os.PathLike[str]
@@ -107,6 +107,8 @@ def run(
         bind=_mapping(bind, "bind", str),
         set=_values(set),
         fit_rows=_positive(fit_rows, "fit_rows"),
+        workers=_positive(workers, "workers"),
+        seed=_seed(seed),
         dependencies=_names(dependencies, "dependencies", "requirements"),
     )
     if not isinstance(evaluator, Evaluator):
@@ -120,8 +122,6 @@ def run(
             rows=_positive(rows, "rows"),
             out=None if out is None else os.fspath(out),
             strict=strict,
-            lanes=_positive(workers, "workers") or cores(),
-            seed=_seed(seed),
             id_path=_text(id, "id"),
         )
     )

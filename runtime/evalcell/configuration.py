@@ -37,6 +37,8 @@ _MOST_BYTES = 2**40
 _MIB = 1024**2
 _LONGEST = 500
 MOST_FIT_ROWS = 10**9
+MOST_SEEDS = 2**63
+MOST_WORKERS = 10_000
 DISK_BYTES = 20 * 10**9
 
 
@@ -134,8 +136,8 @@ MAXIMUM = Limits(
 # -- the rest ---------------------------------------------------------------------------------------------------------
 def _variable(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        bare = name.partition("=")[0]  # what comes after it may be the secret itself
-        raise ValueError(f"{bare!r} is to be the name of a variable, such as API_TOKEN, without its value")
+        # What was said is not repeated: it may be the value itself.
+        raise ValueError("that is not the name of a variable, such as API_TOKEN, without its value")
     return name
 
 
@@ -177,8 +179,10 @@ class Configuration(Strict):
     wall: Annotated[
         str | None,
         AfterValidator(lambda name: name and wall(name)),
-        Field(description="The wall to run behind, instead of the one that the code needs."),
-        Said("--wall", "NAME", in_a_file="as `sandbox`", otherwise="what the code needs; for a run, see --sandbox"),
+        Field(
+            description="The wall of a kept sandbox, if not the one that the code needs. For one run: `--sandbox`."
+        ),
+        Said("--wall", "NAME", in_a_file="as `sandbox`", otherwise="what the code needs"),
     ] = None
     dependencies: Annotated[
         tuple[Requirement, ...],
@@ -287,6 +291,16 @@ class Operator(Configuration):
             description="Call the file's fit with the first so many rows, however many are scored.",
         ),
         Said("--fit-rows", "N", in_a_file="yes", otherwise="10,000"),
+    ] = None
+    workers: Annotated[
+        int | None,
+        Field(ge=1, le=MOST_WORKERS, description="Worker processes, each of which runs rows on its own."),
+        Said("--workers", "N", otherwise="one a core"),
+    ] = None
+    seed: Annotated[
+        int | None,
+        Field(ge=0, le=MOST_SEEDS - 1, description="What all randomness in WebAssembly starts from."),
+        Said("--seed", "N", otherwise="0"),
     ] = None
     disk_bytes: Annotated[
         int | None,

@@ -42,7 +42,7 @@ def granted_values(names: Sequence[str]) -> dict[str, str]:
     for name in names:
         value = os.environ.get(name)
         if value is None:
-            raise UsageError(f"The variable {name!r} is granted, but not set here. Set it, or leave out --env {name}.")
+            raise UsageError(f"The variable {name!r} is granted, but not set here. Set it, such as: export {name}=...")
         try:
             value.encode()
         except UnicodeEncodeError:

@@ -60,7 +60,6 @@ def make_plan(
     operator: Operator,
     *,
     started_ns: int,
-    seed: int = 0,
     id_path: str | None = None,
     progress: Progress = silent,
 ) -> Planned:
@@ -92,7 +91,7 @@ def make_plan(
             isolation=settings.isolation,
             network=settings.network,
             environment=granted_values(settings.env),
-            seed=seed,
+            seed=settings.seed,
             clock_start_ns=started_ns,
         ),
         bindings=bindings,

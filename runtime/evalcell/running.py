@@ -71,7 +71,6 @@ def ready(
     *,
     started_ns: int,
     lanes: int = 1,
-    seed: int = 0,
     id_path: str | None = None,
     stop: Event | None = None,
     progress: Progress = silent,
@@ -90,9 +89,7 @@ def ready(
             parsed(evaluator, operator, lanes=lanes, stop=stop, progress=noting, meanwhile=meanwhile)
         )
         with assets.copying() if understood.manifest.assets else nullcontext():
-            planned = make_plan(
-                understood, operator, started_ns=started_ns, seed=seed, id_path=id_path, progress=noting
-            )
+            planned = make_plan(understood, operator, started_ns=started_ns, id_path=id_path, progress=noting)
             stack.enter_context(assets.holding(planned.plan.program.assets))
         stack.enter_context(planned.sandbox.holding(planned.plan.program))
         prepare(planned, noting)

@@ -28,7 +28,7 @@ from evalcell.errors import EvaluatorError, malformed
 from evalcell.evaluator import Evaluator
 from evalcell.plan import Plan
 from evalcell.records import Aggregates, Error, Kind, Record
-from evalcell.running import Ready, loaded, ready
+from evalcell.running import Ready, cores, loaded, ready
 from evalcell.sink import Sink
 from evalcell.summary import Summary
 from evalcell_sandboxes import Progress, SandboxError, silent
@@ -63,8 +63,6 @@ class Order:
     rows: int | None = None
     out: str | None = None
     strict: bool = False
-    lanes: int = 1
-    seed: int = 0
     id_path: str | None = None
 
 
@@ -110,8 +108,7 @@ def start(
                 order.evaluator,
                 order.operator,
                 started_ns=started_ns,
-                lanes=order.lanes,
-                seed=order.seed,
+                lanes=order.operator.workers or cores(),
                 id_path=order.id_path,
                 stop=stop.get(),
                 progress=progress,
@@ -124,7 +121,7 @@ def start(
         results = stack.enter_context(_results_kept(plan)) if plan.aggregates else None
         out = stack.enter_context(ExitStack())  # of its own: records are whole before they are aggregated
         write = out.enter_context(sink.opened(order.out))
-        summary = Summary(plan, prepared.planned.choice, started_ns, order.seed)
+        summary = Summary(plan, prepared.planned.choice, started_ns)
         pieces = prepared.engine.run(_first(rows, order.rows))
         ends = Ends(dataset, write, out, results, progress, stack.pop_all())
         return Run(order, prepared.engine, pieces, summary, ends)

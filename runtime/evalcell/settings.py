@@ -23,8 +23,6 @@ from evalcell_sandboxes.site import Site
 FIT_ROWS = 10_000
 """On how many rows an evaluator is fitted where nobody says otherwise."""
 
-MOST_SEEDS = 2**63
-
 
 @dataclass(frozen=True)
 class Settings:
@@ -43,6 +41,8 @@ class Settings:
     bind: dict[str, str]
     set: dict[str, Any]
     fit_rows: int
+    workers: int | None
+    seed: int
     disk_bytes: int
     cache_dir: Path | None
     data_dir: Path | None
@@ -71,6 +71,8 @@ def settle(manifest: Manifest, operator: Operator) -> Settings:
         bind=bind,
         set=literals,
         fit_rows=said.first("fit_rows", asked=manifest.fit_rows, otherwise=FIT_ROWS),
+        workers=said.first("workers"),
+        seed=said.first("seed", otherwise=0),
         disk_bytes=said.first("disk_bytes", otherwise=DISK_BYTES),
         cache_dir=said.first("cache_dir"),
         data_dir=said.first("data_dir"),

@@ -17,10 +17,10 @@ from evalcell.tally import Tally
 class Summary:
     """Collects tallies while a run goes on."""
 
-    def __init__(self, plan: Plan, choice: Choice, started_ns: int, seed: int) -> None:
+    def __init__(self, plan: Plan, choice: Choice, started_ns: int) -> None:
         self.plan = plan
         self.choice = choice
-        self.seed = seed
+        self.seed = plan.confinement.seed
         self.tally = Tally()
         self.failures: list[Record] = []
         self.aggregates = Aggregates()

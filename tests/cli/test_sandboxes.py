@@ -49,6 +49,8 @@ def test_what_is_kept_is_for_its_owner_alone_and_holds_no_value(cell, tmp_path):
         (["mine"], "would say nothing"),
         (["mine", "--dep", "./local"], "--dep"),
         (["mine", "--env", "TOKEN=abc"], "without its value"),
+        (["mine", "--base", "\udcff"], "not a name"),
+        (["mine", "--runtime", "ab\udcff"], "not a name"),
         (["mine", "--limit", "wall=1"], "no limit 'wall'"),
         (["mine", "--wall", "brick"], "no wall 'brick'"),
         (["mine", "--wall", "wasm", "--network", "full"], "is for containers"),
@@ -60,6 +62,24 @@ def test_what_makes_no_sense_is_refused_on_the_way_in(cell, tmp_path, arguments,
     assert done.code == 2
     assert message in done.err
     assert not list(tmp_path.glob("data/sandboxes/*"))
+
+
+@pytest.mark.parametrize("said", ["hunter2-hunter2", "hunter2=hunter2", "=hunter2"])
+def test_a_value_that_was_said_instead_of_a_name_is_not_repeated(cell, said):
+    done = cell("sandboxes", "add", "mine", "--env", said)
+    assert done.code == 2
+    assert "not the name of a variable" in done.err
+    assert "hunter2" not in done.err
+
+
+@pytest.mark.parametrize("command", [("layers", "build"), ("lock",), ("check",)])
+def test_a_source_may_be_as_large_as_a_flag_says(cell, write, command):
+    large = write("large.py", SOURCE + "#" * 1_100_000)
+    refused = cell(*command, large)
+    assert "Raise it with --limit source_bytes=N" in refused.err
+    allowed = cell(*command, large, "--limit", "source_bytes=2MiB")
+    assert "source_bytes=N" not in allowed.out + allowed.err
+    assert ("no packages" in allowed.out + allowed.err) == (command != ("check",))
 
 
 def test_packages_come_by_file_by_pipe_and_pasted(cell, write):
@@ -84,8 +104,8 @@ def test_a_kept_sandbox_that_was_spoilt_is_refused_with_a_way_out(cell, tmp_path
         assert done.code == 2
         assert "makes no sense" in done.err
         assert "evalcell sandboxes rm mine" in done.err
-    for text in ("{", "[" * 100_000, '{"limits": {"wall_seconds": "0"}}', "[]"):
-        kept.write_text(text)
+    for text in (b"{", b"[" * 100_000, b'{"limits": {"wall_seconds": "0"}}', b"[]", b'{"env": ["\xff\xfe"]}'):
+        kept.write_bytes(text)
         spoilt = cell("sandboxes", "show", "mine")
         assert (spoilt.code, "Traceback" in spoilt.err) == (2, False)
     kept.with_name("folder.json").mkdir()

@@ -17,7 +17,7 @@ from evalcell.errors import UsageError
 from evalcell.evaluator import Evaluator
 from evalcell.manifest import Manifest
 from evalcell.running import ready
-from evalcell.settings import settle
+from evalcell.settings import operator_limits, settle
 from evalcell_sandboxes import SandboxUnavailable
 from evalcell_sandboxes.container import layers as kept
 from evalcell_sandboxes.container import prereqs
@@ -83,7 +83,7 @@ def build(evaluator: Path, sandbox: str | None, said: dict[str, Any]) -> int:
     """Build the layer that EVALUATOR needs, so that its first run starts at once and needs no network."""
     operator = configurations.operator(sandbox=sandbox, **said)
     with Screen(quiet=False) as screen:
-        source = Evaluator.from_file(evaluator)
+        source = Evaluator.from_file(evaluator, operator_limits(operator))
         with ready(source, operator, started_ns=time.time_ns(), progress=screen.progress) as prepared:
             plan = prepared.planned.plan
         screen.stop()

@@ -14,7 +14,7 @@ from evalcell.evaluator import Evaluator, Understood
 from evalcell.locking import lock_path, locked
 from evalcell.manifest import Manifest
 from evalcell.running import parsed
-from evalcell.settings import settle
+from evalcell.settings import operator_limits, settle
 from evalcell_sandboxes import Progress, sandbox
 from evalcell_sandboxes.caching import replacing
 from evalcell_sandboxes.container import locking
@@ -32,13 +32,13 @@ it is stale. Only wheels are used. The lock holds no address, and pip can read i
 @click.command(help=_HELP, short_help="Write down the exact packages that an evaluator runs with.")
 @click.argument("evaluator", type=click.Path(path_type=Path))
 @sandbox_option
-@configuration_options(only=("dependencies", "base", "engine"))
+@configuration_options(only=("dependencies", "limits", "base", "engine"))
 def lock(evaluator: Path, sandbox: str | None, said: dict[str, Any]) -> int:
     """Writes the lock."""
     operator = configurations.operator(sandbox=sandbox, **said)
     target = lock_path(evaluator)
     with Screen(quiet=False) as screen:
-        source = Evaluator.from_file(evaluator)
+        source = Evaluator.from_file(evaluator, operator_limits(operator))
         with parsed(source, operator, progress=screen.progress, meanwhile=screen.get_ready) as (understood, _):
             text = _made(understood, operator, screen.progress)
         screen.stop()

@@ -17,7 +17,7 @@ from evalcell.configuration import Configuration, Operator, Said, amount, settin
 from evalcell.datasets import Format
 from evalcell.errors import UsageError
 from evalcell.evaluator import Evaluator
-from evalcell.settings import MOST_SEEDS, operator_limits
+from evalcell.settings import operator_limits
 from evalcell_sandboxes import Limits, names
 
 _Command = Callable[..., int]
@@ -30,8 +30,6 @@ class Flags:
     path: Path
     operator: Operator
     id_path: str | None
-    workers: int | None
-    seed: int
     as_json: bool
 
     def evaluator(self) -> Evaluator:
@@ -67,8 +65,6 @@ def evaluator_options(command: _Command) -> _Command:
         sandbox: str | None,
         said: dict[str, Any],
         id_path: str | None,
-        workers: int | None,
-        seed: int,
         as_json: bool,
         **own: Any,
     ) -> int:
@@ -78,7 +74,7 @@ def evaluator_options(command: _Command) -> _Command:
             sandbox=sandbox,
             **said,
         )
-        return command(Flags(evaluator, operator, id_path, workers, seed, as_json), **own)
+        return command(Flags(evaluator, operator, id_path, as_json), **own)
 
     gathered: _Command = with_flags
     for option in reversed(_options()):
@@ -118,16 +114,6 @@ def _options() -> list[Callable[[_Command], _Command]]:
         ),
         sandbox_option,
         configuration_options(Operator, but=("wall",)),
-        click.option(
-            "--workers", type=click.IntRange(min=1), metavar="N", help="Worker processes. Default: one a core."
-        ),
-        click.option(
-            "--seed",
-            type=click.IntRange(0, MOST_SEEDS - 1),
-            default=0,
-            metavar="N",
-            help="What all randomness in the sandbox starts from. Default: 0.",
-        ),
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."),
     ]
 
@@ -189,7 +175,7 @@ def _type(field: FieldInfo) -> Any:
     for kind in kinds:
         if isinstance(kind, EnumType):
             return click.Choice([str(choice) for choice in list[Any](kind)])
-    return click.IntRange(min=1) if int in kinds else None
+    return click.INT if int in kinds else None
 
 
 def _complete_limit(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -7,7 +7,6 @@ import click
 from evalcell.cli.options import Flags, dataset_options, evaluator_options
 from evalcell.cli.screen import Screen
 from evalcell.datasets import Format
-from evalcell.running import cores
 from evalcell.runs import Order, start
 
 _SHOWN_MALFORMED = 3
@@ -58,8 +57,6 @@ def run(
         rows=rows,
         out=out,
         strict=strict,
-        lanes=flags.workers or cores(),
-        seed=flags.seed,
         id_path=flags.id_path,
     )
     with (
