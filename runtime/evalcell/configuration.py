@@ -179,9 +179,7 @@ class Configuration(Strict):
     wall: Annotated[
         str | None,
         AfterValidator(lambda name: name and wall(name)),
-        Field(
-            description="The wall of a kept sandbox, if not the one that the code needs. For one run: `--sandbox`."
-        ),
+        Field(description="The wall of a kept sandbox, if not the one that the code needs. For one run: `--sandbox`."),
         Said("--wall", "NAME", in_a_file="as `sandbox`", otherwise="what the code needs"),
     ] = None
     dependencies: Annotated[

@@ -1,5 +1,6 @@
 """With gVisor a row could speak for PID 1, which would be the end of every promise; so there it has a user of its own."""
 
+import re
 from contextlib import closing
 
 import docker
@@ -43,6 +44,29 @@ def test_a_row_cannot_speak_for_process_1_nor_end_it(runsc_wall):
         assert unprivileged
         assert groups == []
         assert len(value(*ask(session, "x"))) == 3, "and it goes on"
+
+
+OPENED = """
+import os, stat
+def evaluate(output):
+    found = []
+    for process in os.listdir("/proc"):
+        if not process.isdigit() or int(process) == os.getpid(): continue
+        for name in os.listdir(f"/proc/{process}/fd"):
+            path = f"/proc/{process}/fd/{name}"
+            try: opened = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+            except OSError: found.append("")
+            else: found.append(os.readlink(path))
+    return found
+"""
+
+
+def test_nothing_that_others_have_open_leads_anywhere(runsc_wall):
+    """A row can list it, and open no more of it than the null device and its own print files: no socket, no pipe."""
+    with boxed(runsc_wall, OPENED) as session:
+        found = value(*ask(session, 1))
+    assert found.count("") >= 5  # the connections of process 1 and of the process that rows are forked from
+    assert {re.sub("[0-9a-f]{32}", "PRINTS", path) for path in found} == {"", "/dev/null", "/tmp/PRINTS (deleted)"}
 
 
 def test_as_the_same_user_it_could(runsc_wall):

@@ -10,13 +10,19 @@ from evalcell_sandboxes import Sandbox, SandboxFault, names, sandbox
 _T = TypeVar("_T")
 
 _FIXTURES = {"container": "container_wall", "container on podman": "podman_wall", "container on runsc": "runsc_wall"}
+CONTAINERS = tuple(_FIXTURES)
 WALLS = (*(name for name in names() if name not in _FIXTURES), *_FIXTURES)
 
 
 def wall_of(request: pytest.FixtureRequest) -> Sandbox:
-    """The wall that a fixture with `WALLS` for its parameters is asked for."""
+    """The wall that a fixture with `WALLS` or `CONTAINERS` for its parameters is asked for."""
     name = request.param
     return request.getfixturevalue(_FIXTURES[name]) if name in _FIXTURES else sandbox(name)
+
+
+def on_gvisor(wall: Sandbox) -> bool:
+    """Whether it is another kernel than ours that rows see."""
+    return bool(wall.site.runtime)
 
 
 def again_if_killed(wall: Sandbox, work: Callable[[], _T]) -> _T:
@@ -27,6 +33,6 @@ def again_if_killed(wall: Sandbox, work: Callable[[], _T]) -> _T:
     try:
         return work()
     except SandboxFault as fault:
-        if not wall.site.runtime or "Exit code 137" not in str(fault):
+        if not on_gvisor(wall) or "Exit code 137" not in str(fault):
             raise
         return work()
