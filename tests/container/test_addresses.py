@@ -3,9 +3,11 @@
 import hashlib
 import json
 import random
+import re
 import socket
 
 import pytest
+from docker.utils import parse_host
 
 from evalcell_sandboxes import SandboxUnavailable, Site, sandbox
 from evalcell_sandboxes.container import addresses, prereqs
@@ -148,6 +150,27 @@ def test_what_cannot_be_used_is_named(context, tmp_path, said, complaint):
         ("tcp://", "Name a host"),
         ("tcp://[::1", "Name a host"),
         ("tcp://user@host:1", "Name a host"),
+        ("tcp://[::::]:1", "Name a host"),
+        ("tcp://[127.0.0.1]:1", "Name a host"),
+        (
+            "tcp://host",
+            "has no port, and there is none that all engines have: it is usually 2376 with TLS and 2375 without",
+        ),
+        ("tcp://host:", "has no port"),
+        ("tcp://host/", "has no port"),
+        ("https://h", "has no port"),
+        ("tcp://host:2375/x?y#z", "has '/x?y#z' after its port, where nothing may be. Take it out."),
+        ("tcp://host:2375/../..", "has '/../..' after its port"),
+        ("http://host:2375?", "has '?' after its port"),
+        ("unix://", "names no socket. Name its path"),
+        ("unix:///", "names no socket. Name its path"),
+        ("unix:///x?y", "has a ? or # in it"),
+        ("unix:///x#", "has a ? or # in it"),
+        ("tcp:host:2375", "Did you mean tcp://host:2375 ?"),
+        ("tcp:/host:2375", "Did you mean tcp://host:2375 ?"),
+        ("tcp:host", "Name a socket as in unix:///var/run/docker.sock, or a host and its port, usually 2376 with TLS"),
+        ("unix:/var/run/docker.sock", "Did you mean unix:///var/run/docker.sock ?"),
+        ("run/docker.sock", "Did you mean unix:///run/docker.sock ?"),
         ("/var/run/docker.sock", "Did you mean unix:///var/run/docker.sock ?"),
         ("127.0.0.1:2375", "Did you mean tcp://127.0.0.1:2375 ?"),
         ("unix://var/run/docker.sock", "Did you mean unix:///var/run/docker.sock ?"),
@@ -166,18 +189,38 @@ def test_what_can_be_no_engine_is_told_without_asking_any(said, complaint):
 
 @pytest.mark.parametrize(
     "said",
-    ["", "default", "my-context.2", addresses.DEFAULT, "tcp://host", "https://host:2376", "tcp://[::1]:2375"],
+    [
+        *("", "default", "my-context.2", addresses.DEFAULT),
+        *("tcp://host:2375", "tcp://Host:2375/", "https://host:2376", "tcp://[::1]:2375"),
+    ],
 )
 def test_what_may_be_one_is_let_through(said):
     assert addresses.problem(said) is None
 
 
-def test_any_text_is_an_address_or_a_complaint():
+def drawn(count=5_000):
+    """Texts of which some are addresses, and more are nearly such."""
     draw = random.Random(1)
-    for _ in range(5_000):
-        said = "".join(draw.choice("tcp:/unix@[]%.#?1a9\0\u00e4\udc80 ") for _ in range(draw.randrange(20)))
-        for text in (said, f"tcp://{said}", f"unix://{said}"):
-            assert addresses.problem(text) is None or text
+    for _ in range(count):
+        said = "".join(draw.choice("tcp:/unix@[]%.#?;1a9\0\u00e4\udc80 ") for _ in range(draw.randrange(20)))
+        host, port = draw.choice(("a", "1.9", "[::1]", said[:3])), draw.choice((":1", ":99999", "", said[3:6]))
+        yield from (said, f"tcp://{said}", f"unix://{said}", f"unix:///{said[:3]}", f"tcp:{host}{port}")
+        yield f"{draw.choice(('tcp', 'http', 'https'))}://{host}{port}{draw.choice(('', '/', said[6:9]))}"
+
+
+def test_what_passes_is_what_the_client_connects_to():
+    passed = {text for text in drawn() if addresses.problem(text) is None and "://" in text}
+    for text in passed:
+        assert parse_host(text).partition("://")[2] == text.partition("://")[2].rstrip("/")
+    assert {text.partition("://")[0] for text in passed} == {"unix", "tcp", "http", "https"}
+    assert len(passed) > 500
+
+
+def test_an_address_that_is_suggested_is_one():
+    complaints = [addresses.problem(text) or "" for text in drawn()]
+    suggested = {found[1] for complaint in complaints if (found := re.search(r"Did you mean (.+) \?$", complaint))}
+    assert len(suggested) > 100
+    assert [address for address in suggested if addresses.problem(address)] == []
 
 
 def test_tls_that_is_asked_for_is_never_dropped(context, tmp_path, monkeypatch):
@@ -194,6 +237,32 @@ def test_tls_that_is_asked_for_is_never_dropped(context, tmp_path, monkeypatch):
     monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
     with pytest.raises(SandboxUnavailable, match="asks for TLS, and 'http://remote:2375' never has it"):
         addresses.find(Site(engine="http://remote:2375"))
+
+
+@pytest.mark.parametrize(
+    ("host", "endpoint", "certificates", "complaint"),
+    [
+        pytest.param("tcp://far:2375", {}, (), "'tcp://far:2375', has no certificates. Mend", id="plain"),
+        pytest.param("http://far:2375", {}, (), "'http://far:2375', has no certificates. Mend", id="never-encrypted"),
+        pytest.param(
+            "tcp://far:2376", {"SkipTLSVerify": True}, ("ca.pem",), "does not have the engine prove", id="unverified"
+        ),
+        pytest.param("tcp://far:2376", {}, ("ca.pem",), None, id="with-an-authority"),
+        pytest.param("https://far:2376", {}, (), None, id="always-encrypted"),
+        pytest.param("unix:///x.sock", {}, (), None, id="a-socket"),
+    ],
+)
+def test_tls_that_the_environment_asks_for_is_asked_of_contexts_too(
+    context, monkeypatch, host, endpoint, certificates, complaint
+):
+    context("far", host, *certificates, **endpoint)
+    assert addresses.find(Site(engine="far")).url == host, "which is docker's way as well"
+    monkeypatch.setenv("DOCKER_TLS_VERIFY", "1")
+    if complaint is None:
+        assert addresses.find(Site(engine="far")).url == host
+    else:
+        with pytest.raises(SandboxUnavailable, match=f"DOCKER_TLS_VERIFY asks for TLS, and .*{complaint}"):
+            addresses.find(Site(engine="far"))
 
 
 def test_what_listens_and_never_answers_is_not_waited_for(monkeypatch):

@@ -5,12 +5,12 @@ default one, and would so have rows run somewhere else than they should.
 """
 
 import hashlib
+import ipaddress
 import json
 import os
 import re
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from msgspec import Struct, structs
 
@@ -22,9 +22,12 @@ _VARIABLE = ENVIRONMENT["engine"]
 _NO_CONTEXT = "default"
 """The name that docker gives to having none."""
 _SCHEMES = ("unix", "tcp", "http", "https")
-_WITHOUT_TLS, _NEVER_TLS = "unix", "http://"
+_WITHOUT_TLS, _NEVER_TLS, _ALWAYS_TLS = "unix", "http://", "https://"
 _PATH_BYTES = 107
 """A longer path does not fit the kernel's address of a socket."""
+_HOST = re.compile(r"(?P<host>[A-Za-z0-9._-]+|\[(?P<v6>[0-9A-Fa-f:.]+)\])(?::(?P<port>[0-9]{0,5}))?(?P<more>[/?#].*)?")
+_PORTS = range(1, 65_536)
+_USUAL_PORTS = "usually 2376 with TLS and 2375 without"
 _PODMAN = "podman/podman.sock"
 
 
@@ -113,15 +116,33 @@ def _is_context(engine: str) -> bool:
 
 
 def _wrong_address(url: str) -> str | None:
+    if not url.isprintable():
+        return f"{url!r} has control characters in it. Take them out."
     scheme, separator, rest = url.partition("://")
     if not separator:
-        return f"{url!r} does not say how to speak there. Did you mean {'unix' if '/' in url else 'tcp'}://{url} ?"
+        return f"{url!r} does not say how to speak there. {_meant(url)}"
     if scheme not in _SCHEMES:
         return f"{url!r} begins with none of {', '.join(_SCHEMES)}.{_instead(scheme)}"
-    return _wrong_path(url, rest) if scheme == _WITHOUT_TLS else _wrong_host(url)
+    return _wrong_path(url, rest) if scheme == _WITHOUT_TLS else _wrong_host(url, rest)
+
+
+def _meant(url: str) -> str:
+    """What an address without `://` was probably meant to be, if that would be one."""
+    scheme, colon, rest = url.partition(":")
+    if not colon or scheme not in _SCHEMES:
+        scheme, rest = ("unix" if "/" in url else "tcp"), url
+    place = rest.lstrip("/")
+    guess = f"{scheme}:///{place}" if scheme == _WITHOUT_TLS else f"{scheme}://{place}"
+    if _wrong_address(guess) is None:
+        return f"Did you mean {guess} ?"
+    return f"Name a socket as in {DEFAULT}, or a host and its port, {_USUAL_PORTS}, as in tcp://127.0.0.1:2376"
 
 
 def _wrong_path(url: str, path: str) -> str | None:
+    if not path.strip("/"):
+        return f"{url!r} names no socket. Name its path, as in {DEFAULT}"
+    if "?" in path or "#" in path:  # the client would leave out what follows, or refuse it
+        return f"{url!r} has a ? or # in it, which no address of a socket may have. Make a link to it, and name that."
     if not path.startswith("/"):
         return f"{url!r} has no path from the root on. Did you mean unix:///{path} ?"
     if len(os.fsencode(path)) > _PATH_BYTES:
@@ -129,15 +150,25 @@ def _wrong_path(url: str, path: str) -> str | None:
     return None
 
 
-def _wrong_host(url: str) -> str | None:
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        host, port = "", 0
-    if not re.fullmatch(r"[a-z0-9._-]+|[0-9a-f:.]+", host) or port == 0 or "@" in url:
-        return f"{url!r} is no address. Name a host and a port between 1 and 65535, such as tcp://127.0.0.1:2376"
+def _wrong_host(url: str, rest: str) -> str | None:
+    parts = _HOST.fullmatch(rest)
+    if parts is None or not _is_v6(parts["v6"] or "::") or int(parts["port"] or 1) not in _PORTS:
+        return f"{url!r} is no address. Name a host and a port between 1 and {_PORTS[-1]}, such as tcp://127.0.0.1:2376"
+    if not parts["port"]:
+        return (
+            f"{url!r} has no port, and there is none that all engines have: it is {_USUAL_PORTS}. Add it to the host."
+        )
+    if parts["more"] not in (None, "/"):  # the client would put it before all that it asks for, or refuse it
+        return f"{url!r} has {parts['more']!r} after its port, where nothing may be. Take it out."
     return None
+
+
+def _is_v6(host: str) -> bool:
+    try:
+        ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _instead(scheme: str) -> str:
@@ -192,13 +223,28 @@ def _of_context(name: str, source: str) -> Address:
         raise _unusable(f"the docker context {name!r} names no engine: {wrong}")
     if tls:
         _require_encryption(url, f"the docker context {name!r} asks")
-    return Address(
+    address = Address(
         url,
         f"the docker context {name!r}",
         tls=tls,
         verified=not unverified,
         certificates=str(certificates) if tls and held else "",
     )
+    _require_proof(address)
+    return address
+
+
+def _require_proof(address: Address) -> None:
+    """Docker asks only the context how to connect. Whoever has set the variable would not be told that it is void."""
+    if address.is_here or not os.environ.get("DOCKER_TLS_VERIFY"):
+        return
+    encrypted = address.tls or address.url.startswith(_ALWAYS_TLS)
+    if not (encrypted and address.verified):
+        how = "does not have the engine prove itself" if encrypted else "has no certificates"
+        raise _unusable(
+            f"DOCKER_TLS_VERIFY asks for TLS, and {address.source}, which names {address.url!r}, {how}. Mend that with "
+            "`docker context update`, or unset DOCKER_TLS_VERIFY."
+        )
 
 
 def _table(file: Path, what: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evalcell_sandboxes.caching import cache_dir, private_dir, replacing
+from evalcell_sandboxes.container import answers
 from evalcell_sandboxes.container.engine import OWNER, Engine, owner
 from evalcell_sandboxes.container.failure import EngineGone
 from evalcell_sandboxes.container.guest import wire
@@ -234,7 +235,8 @@ class Box:
             filters = {"container": self._name, "event": ["oom", "die"]}
             events = self._engine.api.events(since=self._began, until=now + 2, filters=filters, decode=True)
             for event in events:
-                found[event["Action"]] = event["Actor"]["Attributes"].get("exitCode", "")
+                told = answers.read(event, answers.Event, self._engine.address, "GET /events")
+                found[told.action] = str((told.actor.attributes or {}).get("exitCode", ""))
                 if "die" in found and (found["die"] != _KILLED or "oom" in found):  # which may come after it
                     break
             events.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from evalcell_sandboxes.container.addresses import Address, find
+from evalcell_sandboxes.container.answers import look_at_all
 from evalcell_sandboxes.container.failure import EngineGone, silent, translated
 from evalcell_sandboxes.site import Site
 
@@ -162,29 +163,30 @@ def _client(address: Address) -> "DockerClient":
     client = docker.DockerClient(
         base_url=address.url, tls=tls, timeout=_API_SECONDS, version=_api_version(address, tls=tls)
     )
-    client.api.trust_env = False  # it may name proxies and authorities, for other things than this
+    _make_wary(client.api, address)
     return client
+
+
+def _make_wary(api: "APIClient", address: Address) -> None:
+    """Has a client believe neither the environment nor the engine."""
+    api.trust_env = False  # it may name proxies and authorities, for other things than this
+    look_at_all(api, address.url)
 
 
 def _api_version(address: Address, *, tls: "TLSConfig | bool") -> str:
     """What the engine speaks, which is the first that it is asked for."""
     from docker import APIClient
     from docker.constants import MINIMUM_DOCKER_API_VERSION
-    from docker.errors import DockerException
     from requests.exceptions import ReadTimeout
 
     with closing(
         APIClient(base_url=address.url, tls=tls, timeout=_FIRST_SECONDS, version=MINIMUM_DOCKER_API_VERSION)
     ) as first:
-        first.trust_env = False
+        _make_wary(first, address)
         try:
-            told = first.version(api_version=False)
+            return str(first.version(api_version=False)["ApiVersion"])
         except ReadTimeout:
             raise silent(address.url, _FIRST_SECONDS) from None
-    version = told.get("ApiVersion") if isinstance(told, dict) else None
-    if not isinstance(version, str) or not re.fullmatch(r"\d+\.\d+", version):
-        raise DockerException("what answers is no engine")
-    return version
 
 
 def _credentials(address: Address) -> "TLSConfig":
@@ -242,7 +244,7 @@ def _lives(pid: int) -> bool:
 
 
 def _is_left(container: dict[str, Any]) -> bool:
-    owner, runs = container["Labels"][OWNER], container["State"] == "running"
+    owner, runs = (container["Labels"] or {}).get(OWNER, ""), container["State"] == "running"
     return (_is_known(owner) or not runs) and _is_abandoned(owner, float(container["Created"]))
 
 
@@ -255,7 +257,7 @@ def _is_abandoned(owner: str, created: float) -> bool:
 def _is_known(owner: str) -> bool:
     """Whether its process is one that we could see."""
     machine, _, process = owner.partition(" ")
-    return machine == _machine() and process.partition(" ")[0].isdigit()
+    return machine == _machine() and re.fullmatch("[0-9]{1,9}", process.partition(" ")[0]) is not None
 
 
 def _is_gone(owner: str) -> bool:

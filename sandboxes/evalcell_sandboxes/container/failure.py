@@ -28,6 +28,23 @@ def silent(address: str, seconds: float) -> SandboxUnavailable:
     )
 
 
+def no_engine(address: str, said: str) -> SandboxUnavailable:
+    """What listens there speaks, but not as an engine does."""
+    return SandboxUnavailable(
+        "container",
+        f"something answers at {address} that is no container engine: asked for its version, it said {said}. Name an "
+        f"engine with {ENVIRONMENT['engine']}.",
+    )
+
+
+def senseless(address: str, asked: str, said: str, why: str) -> SandboxFault:
+    """An engine says what cannot be understood."""
+    return SandboxFault(
+        f"The container engine at {address} gave an answer that makes no sense: to {asked} it said {said} "
+        f"({why[:200]}). Restart or update it, or name another with {ENVIRONMENT['engine']}."
+    )
+
+
 @contextmanager
 def translated(address: str, doing: str) -> Iterator[None]:
     """Raises what goes wrong with an engine meanwhile as what it means to us. `doing` completes "while ...".
@@ -36,7 +53,7 @@ def translated(address: str, doing: str) -> Iterator[None]:
         SandboxUnavailable: The engine is not there, its disk is full, or an image is gone: trying again is no use.
         SandboxFault: Anything else that it could not do.
     """
-    from docker.errors import APIError, DockerException, ImageNotFound
+    from docker.errors import APIError, DockerException, ImageNotFound, StreamParseError
     from requests.exceptions import ConnectionError as Disconnected
     from requests.exceptions import RequestException, SSLError
 
@@ -52,7 +69,7 @@ def translated(address: str, doing: str) -> Iterator[None]:
         raise _not_trusted(address, error) from error
     except (Disconnected, ConnectionError) as error:
         raise EngineGone(address, doing) from error
-    except (DockerException, RequestException, OSError) as error:
+    except (DockerException, RequestException, StreamParseError, OSError) as error:
         if isinstance(error.__cause__, SSLError):
             raise _not_trusted(address, error.__cause__) from error
         if isinstance(error.__cause__, Disconnected | ConnectionError):  # of a client that was never connected

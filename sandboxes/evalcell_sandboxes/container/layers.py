@@ -226,7 +226,8 @@ def found(engine: Engine) -> list[Layer]:
     with engine.translated("layers were listed"):
         images = engine.api.images(filters={"label": LAYER})
         sizes = {image["Id"]: image["Size"] for image in engine.api.images(all=True)}
-    layers = [_layer(image["Labels"], image["Size"], sizes, image["Created"]) for image in images]
+    ours = [image for image in images if LAYER in (image["Labels"] or {})]
+    layers = [_layer(image["Labels"], image["Size"], sizes, image["Created"]) for image in ours]
     return sorted(layers, key=lambda layer: layer.used or layer.built, reverse=True)
 
 
