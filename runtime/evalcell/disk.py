@@ -24,7 +24,7 @@ def sizes(walls: Iterable[Keeper]) -> dict[str, int]:
 
 def prune(walls: Iterable[Keeper], budget_bytes: int) -> list[Kept]:
     """Removes what was not used for longest until the rest is within the budget, or in use. Says what has gone."""
-    found = sorted(_all(walls), key=lambda found: found[1].used)
+    found = sorted(_all(walls), key=lambda found: found[1].used)  # those used at the same time stay in their order
     total, gone = sum(item.size_bytes for _, item in found), []
     for keeper, item in found:
         if total <= budget_bytes:

@@ -24,7 +24,10 @@ Kind = Literal["layer", "base", "module", "download", "asset"]
 
 
 class Kept(Struct, frozen=True):
-    """Something that is kept. `used` is when it was used last, in seconds since 1970."""
+    """Something that is kept. `used` is when it was used last, in seconds since 1970.
+
+    Whoever names several that were used at the same time names first what has to go first.
+    """
 
     kind: Kind
     key: str

@@ -136,7 +136,7 @@ class Sandbox(ABC):
         return []
 
     def discard(self, item: Kept) -> bool:  # noqa: ARG002
-        """Removes something that is kept. False where it is in use, and stays."""
+        """Removes something that is kept. False where it is in use or something stands on it, and it stays."""
         return False
 
     def clear_away(self, *, unopened: int) -> None:  # noqa: ARG002 - most walls leave nothing

@@ -10,11 +10,35 @@ import time
 import pytest
 from packages import served
 
+from evalcell import disk
+from evalcell_sandboxes import Site, sandbox
+from evalcell_sandboxes.container import layers as kept
+from evalcell_sandboxes.container.engine import Engine
+from evalcell_sandboxes.disk import held
 from evalcell_sandboxes.wasm import module
 
 BLOCK = '# /// script\n# dependencies = ["{}"]\n# ///\n'
 QUICK = "def evaluate(output):\n    return output\n"
+SHIPPING = """# /// script
+# dependencies = ["first"]
+# [tool.evalcell]
+# assets = ["words.txt"]
+# ///
+def evaluate(output):
+    return output
+"""
 SLOW = "import time\n\ndef evaluate(output):\n    time.sleep(0.2)\n    return output\n"
+
+
+on_both = pytest.mark.parametrize("own_engine", ["docker", "podman"], indirect=True)
+"""They differ in what they do with an image that another stands on: one takes its name away, the other removes it."""
+
+
+@pytest.fixture
+def own_engine(starting, request):
+    """An engine of its own for every test, of the kind that it asks for."""
+    with starting(kind=getattr(request, "param", "docker")) as own:
+        yield own
 
 
 @pytest.fixture
@@ -39,11 +63,29 @@ def machine(tmp_path, monkeypatch, own_engine):
         }
 
 
+@pytest.fixture
+def shipped(machine, write, monkeypatch, evalcell, own_engine):
+    """The wall after an evaluator with a package and an asset was built; its layers, what stands on the other first."""
+    monkeypatch.setenv("EVALCELL_CACHE_DIR", machine["EVALCELL_CACHE_DIR"])
+    write("words.txt", "alpha " * 50_000)
+    built = evalcell("layers", "build", write("judge.py", SHIPPING), env=machine)
+    assert built.code == 0, built.err
+    site = Site(engine=own_engine.address)
+    top, below = sorted(kept.found(Engine(site)), key=lambda layer: not layer.assets)
+    assert top.stands_on == below.image
+    return sandbox("container", site), top, below
+
+
 def layers(environment):
     listed = subprocess.run(
         [sys.executable, "-m", "evalcell", "layers", "list", "--json"], env=environment, capture_output=True, check=True
     )
     return {package.partition("==")[0] for layer in json.loads(listed.stdout) for package in layer["packages"]}
+
+
+def on_engine(gone):
+    """Without the downloads and the copies of assets, which are not on the engine."""
+    return [item.key for item in gone if item.kind in ("layer", "base")]
 
 
 def test_a_layer_in_use_stays_and_one_that_is_not_goes(machine, tmp_path, write, rows):
@@ -76,3 +118,55 @@ def test_a_layer_in_use_stays_and_one_that_is_not_goes(machine, tmp_path, write,
     finish(start("third", QUICK, EVALCELL_DISK_BYTES="1kB"))
     assert layers(machine) == {"third"}
     assert len((tmp_path / "first.jsonl").read_text().splitlines()) == 40
+
+
+@on_both
+def test_all_that_an_evaluator_stands_on_is_counted_and_nothing_twice(shipped, own_engine):
+    wall, top, below = shipped
+    image = {image["Id"]: image["Size"] for image in own_engine.client.api.images(all=True)}
+    sizes = disk.sizes([wall])
+    assert sizes["base"] == image[below.stands_on]
+    assert sizes["layer"] == top.size_bytes + below.size_bytes
+    assert sizes["base"] + sizes["layer"] == image[top.image]
+
+
+@on_both
+def test_what_others_stand_on_goes_after_them_and_leaves_nothing_behind(shipped, own_engine):
+    wall, top, below = shipped
+    sizes = disk.sizes([wall])
+    gone = disk.prune([wall], sizes["base"] + below.size_bytes)
+    assert on_engine(gone) == [top.key]
+    assert own_engine.images == {below.image, below.stands_on}
+    gone = disk.prune([wall], 0)
+    assert on_engine(gone) == [below.key, below.stands_on]
+    assert own_engine.images == set()
+
+
+@on_both
+def test_all_goes_at_once_where_there_is_no_room_for_any(shipped, own_engine):
+    wall, top, below = shipped
+    gone = disk.prune([wall], 0)
+    assert on_engine(gone) == [top.key, below.key, below.stands_on]
+    assert own_engine.images == set()
+
+
+@on_both
+def test_what_others_stand_on_stays_as_long_as_they_do(shipped, own_engine):
+    wall, top, below = shipped
+    with held(kept.held_as(top.key)):
+        gone = disk.prune([wall], 0)
+    assert on_engine(gone) == []
+    assert own_engine.images == {top.image, below.image, below.stands_on}
+    assert {layer.key for layer in kept.found(Engine(wall.site))} == {top.key, below.key}
+
+
+@on_both
+def test_a_layer_that_another_stands_on_is_removed_with_it_or_not_at_all(shipped, machine, own_engine, evalcell):
+    _, top, below = shipped
+    refused = evalcell("layers", "rm", below.key, env=machine)
+    assert refused.out == "0 MB freed.\n"
+    assert f"evalcell layers rm {top.key[:12]}" in " ".join(refused.err.split())
+    assert own_engine.images == {top.image, below.image, below.stands_on}
+    removed = evalcell("layers", "rm", below.key, top.key, env=machine)
+    assert removed.err == ""
+    assert own_engine.images == {below.stands_on}

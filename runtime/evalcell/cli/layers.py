@@ -123,8 +123,8 @@ def _chosen(key: str, found: list[Layer]) -> Layer:
 
 
 def _remove(engine: Engine, chosen: list[Layer]) -> None:
-    freed = 0
-    for layer in chosen:
+    freed, below = 0, {layer.stands_on for layer in chosen}
+    for layer in sorted(chosen, key=lambda layer: layer.image in below):  # what others stand on cannot go before them
         try:
             kept.remove(engine, layer.key)
         except SandboxUnavailable as error:

@@ -31,6 +31,8 @@ _PACKED = "evalcell-base"
 _DIGEST = "evalcell.digest"
 LAYER = "evalcell.layer"
 """The label of what stands on a base, and has its other labels too."""
+BELOW = "evalcell.base.image"
+"""The label that says which image a layer stands on."""
 _PROBE_BYTES = 256 * 1024**2
 _PROBE_SECONDS = 60
 _KILLED = 137
@@ -229,11 +231,11 @@ def _can_pack(engine: Engine) -> bool:
     return sys.platform == "linux" and engine.found.is_here and engine.machine == platform.machine()
 
 
-def left(engine: Engine, stood_on: set[str]) -> list[Kept]:
-    """The bases that were packed and used from here, and that no layer stands on."""
+def kept(engine: Engine) -> list[Kept]:
+    """The bases that were packed and used from here."""
     with engine.translated("bases were listed"):
         images = engine.api.images(filters={"label": _DIGEST})
-    there = {held_as(image["Id"]): image for image in images if image["Id"] not in stood_on}
+    there = {held_as(image["Id"]): image for image in images}
     used = disk.files("base", _notes(), "base-*")
     return [
         Kept("base", there[note.key]["Id"], there[note.key]["Size"], note.used) for note in used if note.key in there
@@ -245,12 +247,20 @@ def remove(engine: Engine, image: str) -> bool:
     from docker.errors import APIError
 
     with disk.alone_with(held_as(image)) as free:
-        if free:
-            try:
-                engine.api.remove_image(image)
-            except APIError:
-                return False
-    return free
+        if not free or _is_stood_on(engine, image):
+            return False
+        try:
+            engine.api.remove_image(image)
+        except APIError:
+            return False
+    return True
+
+
+def _is_stood_on(engine: Engine, image: str) -> bool:
+    """Whether a layer stands on an image. Podman would remove that all the same, and free nothing."""
+    with engine.translated("layers were listed"):
+        layers = engine.api.images(all=True, filters={"label": LAYER})
+    return any((layer["Labels"] or {}).get(BELOW) == image for layer in layers)
 
 
 def held_as(image: str) -> str:

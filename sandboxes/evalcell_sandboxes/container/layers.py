@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from filelock import FileLock, Timeout
@@ -22,7 +23,7 @@ from filelock import FileLock, Timeout
 from evalcell_sandboxes import disk
 from evalcell_sandboxes.caching import alone, cache_dir, private_dir, replacing
 from evalcell_sandboxes.container import box, installing, locking
-from evalcell_sandboxes.container.bases import LAYER, Base
+from evalcell_sandboxes.container.bases import BELOW, LAYER, Base
 from evalcell_sandboxes.container.engine import OWNER, Engine
 from evalcell_sandboxes.container.trees import discard
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
@@ -41,7 +42,10 @@ _DAY_SECONDS = 86_400.0
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """A layer that is on the engine. Times are in seconds since 1970, `used` is None where nobody has noted any."""
+    """A layer that is on the engine, and the image that it stands on: a base, or another layer's.
+
+    Its size is without what is below. Times are in seconds since 1970, `used` is None where nobody has noted any.
+    """
 
     key: str
     packages: tuple[str, ...]
@@ -52,6 +56,7 @@ class Layer(msgspec.Struct, frozen=True):
     built: float
     used: float | None
     evaluators: tuple[str, ...]
+    image: str = ""
     stands_on: str = ""
 
 
@@ -202,7 +207,7 @@ def _labels(key: str, base: Base, lock: str) -> dict[str, str]:
         LAYER: key,
         "evalcell.base": base.digest,
         "evalcell.base.name": base.name,
-        "evalcell.base.image": base.image,
+        BELOW: base.image,
         "evalcell.python": base.python,
         "evalcell.packages": " ".join(locking.packages(lock, base.python)),
         "evalcell.built": str(int(time.time())),
@@ -227,12 +232,13 @@ def found(engine: Engine) -> list[Layer]:
         images = engine.api.images(filters={"label": LAYER})
         sizes = {image["Id"]: image["Size"] for image in engine.api.images(all=True)}
     ours = [image for image in images if LAYER in (image["Labels"] or {})]
-    layers = [_layer(image["Labels"], image["Size"], sizes, image["Created"]) for image in ours]
+    layers = [_layer(image, sizes) for image in ours]
     return sorted(layers, key=lambda layer: layer.used or layer.built, reverse=True)
 
 
-def _layer(labels: dict[str, str], size: int, sizes: dict[str, int], created: float) -> Layer:
-    key = labels[LAYER]
+def _layer(image: dict[str, Any], sizes: dict[str, int]) -> Layer:
+    labels = image["Labels"]
+    key, below = labels[LAYER], labels.get(BELOW, "")
     uses = _uses(key)
     return Layer(
         key=key,
@@ -240,11 +246,12 @@ def _layer(labels: dict[str, str], size: int, sizes: dict[str, int], created: fl
         assets=tuple(json.loads(labels.get("evalcell.assets", "[]"))),
         python=labels.get("evalcell.python", ""),
         base=labels.get("evalcell.base.name", ""),
-        size_bytes=size - sizes.get(labels.get("evalcell.base.image", ""), 0),
-        built=float(labels.get("evalcell.built", created)),
+        size_bytes=image["Size"] - sizes.get(below, 0),
+        built=float(labels.get("evalcell.built", image["Created"])),
         used=uses.used if uses else None,
         evaluators=tuple(sorted(uses.evaluators)) if uses else (),
-        stands_on=labels.get("evalcell.base.image", ""),
+        image=image["Id"],
+        stands_on=below,
     )
 
 
@@ -252,21 +259,37 @@ def remove(engine: Engine, key: str) -> None:
     """Removes a layer.
 
     Raises:
-        SandboxUnavailable: A run is using it, here or on another machine.
+        SandboxUnavailable: A run is using it, here or on another machine, or something stands on it.
     """
-    from docker.errors import APIError
-
-    in_use = SandboxUnavailable("container", f"layer {key[:12]} is in use. Try again when its runs are done.")
     with disk.alone_with(held_as(key)) as free, engine.translated("a layer was removed"):
         if not free:
-            raise in_use
-        try:
-            engine.api.remove_image(f"{REPOSITORY}:{key}")
-        except APIError as error:
-            if error.status_code != 409:  # noqa: PLR2004 - a conflict
-                raise
-            raise in_use from error
+            raise SandboxUnavailable("container", f"layer {key[:12]} is in use. Try again when its runs are done.")
+        image = str(engine.client.images.get(f"{REPOSITORY}:{key}").id)
+        _require_top(engine, key, image)
+        _remove_image(engine, key, image)
         (_notes() / f"{key}.json").unlink(missing_ok=True)
+
+
+def _require_top(engine: Engine, key: str, image: str) -> None:
+    """Engines differ in what they do with an image that another stands on; none of them frees its space."""
+    if above := " ".join(layer.key[:12] for layer in found(engine) if layer.stands_on == image):
+        raise SandboxUnavailable(
+            "container", f"layer {key[:12]} is what others stand on. Remove those first: evalcell layers rm {above}"
+        )
+
+
+def _remove_image(engine: Engine, key: str, image: str) -> None:
+    """Not by its name: Docker would take that away, and keep the image if somebody else has built on it."""
+    from docker.errors import APIError
+
+    try:
+        engine.api.remove_image(image)
+    except APIError as error:
+        if error.status_code != 409:  # noqa: PLR2004 - a conflict
+            raise
+        raise SandboxUnavailable(
+            "container", f"layer {key[:12]} is in use. Try again when it is not. The engine says: {error.explanation}"
+        ) from error
 
 
 def held_as(key: str) -> str:

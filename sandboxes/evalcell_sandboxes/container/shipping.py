@@ -16,7 +16,7 @@ from typing import IO
 
 from evalcell_sandboxes import assets
 from evalcell_sandboxes.container import box, layers
-from evalcell_sandboxes.container.bases import LAYER, Base
+from evalcell_sandboxes.container.bases import BELOW, LAYER, Base
 from evalcell_sandboxes.container.engine import Engine
 from evalcell_sandboxes.program import Asset, Program
 from evalcell_sandboxes.sandbox import Progress
@@ -121,7 +121,7 @@ def _labels(engine: Engine, key: str, base: Base, program: Program) -> dict[str,
         LAYER: key,
         "evalcell.base": base.digest,
         "evalcell.base.name": base.name,
-        "evalcell.base.image": str(below.id),
+        BELOW: str(below.id),
         "evalcell.python": base.python,
         "evalcell.packages": "",
         "evalcell.assets": json.dumps([asset.name for asset in program.assets]),

@@ -1,33 +1,47 @@
 """What containers keep on disk: layers and bases on the engine, and downloads in the cache."""
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from msgspec.structs import replace
 
 from evalcell_sandboxes import disk
 from evalcell_sandboxes.container import bases, layers, shipping, uv
 from evalcell_sandboxes.container.bases import Base
 from evalcell_sandboxes.container.engine import Engine
+from evalcell_sandboxes.container.layers import Layer
 from evalcell_sandboxes.disk import Kept
 from evalcell_sandboxes.errors import SandboxError, SandboxUnavailable
 from evalcell_sandboxes.program import Program
 
 
 def kept(engine: Engine) -> list[Kept]:
-    """All that could go: layers that were used from here, bases that nothing stands on, and downloads.
+    """Layers that were used from here, the bases that were packed here, and downloads.
 
     An engine may be shared: layers that only others have used are theirs to remove.
     """
     found = uv.kept()
     with contextlib.suppress(SandboxError):  # no engine answers, so nothing is asked for its room
-        ours = layers.found(engine)
-        found += [Kept("layer", layer.key, layer.size_bytes, layer.used) for layer in ours if layer.used is not None]
-        found += bases.left(engine, {layer.stands_on for layer in ours})
+        found += _from_the_top(layers.found(engine), bases.kept(engine))
     return found
 
 
+def _from_the_top(found: list[Layer], grounds: list[Kept]) -> list[Kept]:
+    """Layers and then bases, each after what stands on it, and used no earlier: only in that order can they go."""
+    kept, used = [], defaultdict[str, float](float)
+    below = {layer.stands_on for layer in found}
+    for layer in sorted(found, key=lambda layer: layer.image in below):  # nothing stands on assets
+        if layer.used is not None:
+            last = max(layer.used, used[layer.image])
+            used[layer.stands_on] = max(last, used[layer.stands_on])
+            kept.append(Kept("layer", layer.key, layer.size_bytes, last))
+    return kept + [replace(base, used=max(base.used, used[base.key])) for base in grounds]
+
+
 def discard(engine: Engine, item: Kept) -> bool:
-    """Removes something, unless it is in use."""
+    """Removes something, unless it is in use, or something stands on it."""
     if item.kind == "download":
         return uv.discard_cache()
     if item.kind == "base":
