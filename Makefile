@@ -3,10 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak lint format bench engine guest docs lock wheel wheels image clean
+.PHONY: help demo test elsewhere soak lint format bench engine guest docs lock wheel wheels image clean
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 .venv/installed: requirements/dev.txt pyproject.toml tools/guest_image_hook.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -22,8 +22,12 @@ help: ## Show this list
 demo: .venv/installed ## Set up, then score the example dataset in the sandbox
 	$(BIN)/evalcell run examples/json_distance.py --data examples/extraction.jsonl
 
-test: .venv/installed ## Set up, then run all tests, several at a time
-	$(BIN)/python -m pytest -n 3 --dist loadfile
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile # several at a time
+test: .venv/installed ## Set up, then run the tests on the usual engine
+	$(PYTEST) -m "not elsewhere"
+
+elsewhere: .venv/installed ## Run the tests that need Podman, gVisor or evalcell's own image
+	$(PYTEST) -m elsewhere
 
 soak: .venv/installed ## Repeat the tests that kill and interrupt at random, hundreds of times
 	$(BIN)/python -m pytest -m soak --soak --timeout 1800

@@ -12,6 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from promises import lacking
+from spreading import ByFileAndEngine, other_engine
 
 from evalcell import datasets, records
 from evalcell.configuration import Operator
@@ -23,6 +25,8 @@ from evalcell_sandboxes import sandbox as make_sandbox
 ROOT = Path(__file__).parent.parent
 _OTHER_KINDS = ("podman", "runsc")
 """Of engines that tests start when they need them."""
+_OTHER_WALLS = {f"{kind}_wall" for kind in _OTHER_KINDS}
+_OWN_IMAGE = ROOT / "tests" / "image"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,9 +37,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Only asked where tests run in several processes; then `--dist loadfile` is a little more than that."""
-    from spreading import ByFileAndEngine
-
     return ByFileAndEngine(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` is looked at
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        needed = _OTHER_WALLS.intersection(getattr(item, "fixturenames", ()))
+        if needed or other_engine(item.nodeid) or item.path.is_relative_to(_OWN_IMAGE):
+            item.add_marker(pytest.mark.elsewhere)
 
 
 @pytest.fixture
@@ -80,7 +90,7 @@ def _test_engine(*arguments: str) -> subprocess.CompletedProcess[str]:
 def engine_address() -> str:
     """Where a container engine answers."""
     if "DOCKER_HOST" not in os.environ:
-        pytest.skip("there is no container engine here, and none can be started")
+        lacking("there is no container engine here, and none can be started")
     return os.environ["DOCKER_HOST"]
 
 
@@ -113,11 +123,10 @@ def _prepared(site: Site) -> Sandbox:
 
 
 def _own_engine(kind: str) -> str:
-    """The address of an engine of that kind, which is promised where one can be started."""
+    """The address of an engine of that kind."""
     started = _test_engine("start", "--kind", kind)
     if started.returncode != 0:
-        promised = os.environ.get("CI") == "true" and sys.platform == "linux" and os.geteuid() == 0
-        (pytest.fail if promised else pytest.skip)(started.stderr.strip())
+        lacking(started.stderr.strip())
     return started.stdout.strip()
 
 

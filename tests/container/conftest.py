@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import docker
 import pytest
+from promises import lacking
 
 from evalcell_sandboxes import silent
 from evalcell_sandboxes.container import bases, packing, seccomp
@@ -138,7 +139,7 @@ def _started(
     engine: docker.DockerClient, usual_base: bases.Base, *options: str, kind: str = "docker"
 ) -> Iterator[OwnEngine]:
     if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("dockerd", path="/usr/sbin:/usr/bin") is None:
-        pytest.skip("an engine of our own needs Linux, root and dockerd")
+        lacking("an engine of our own needs Linux, root and dockerd")
     home = Path(tempfile.mkdtemp(prefix="engine-", dir="/tmp"))
 
     def ask(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from promises import lacking
 
 TOOL = Path(__file__).parent.parent.parent / "tools" / "test-engine"
 
@@ -32,7 +33,7 @@ def ask(*arguments, **environment):
 def home(tmp_path):
     """Where a second engine of our own can live, if one can be started here. Its path is short, as a checkout's is."""
     if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("dockerd", path="/usr/sbin:/usr/bin") is None:
-        pytest.skip("an engine of our own needs Linux, root and dockerd")
+        lacking("an engine of our own needs Linux, root and dockerd")
     if ask("--home", tmp_path / "none", "status").returncode == 0:
         pytest.skip("this machine has an engine, so none of our own is started")
     home = Path(tempfile.mkdtemp(prefix="engine-", dir="/tmp"))

@@ -4,7 +4,13 @@ import re
 
 from xdist.scheduler import LoadFileScheduling
 
-_WALL = re.compile(r"\[.*\bon (podman|runsc)\b")
+_OTHERS = re.compile(r"\[.*\b(podman|runsc)\b")
+
+
+def other_engine(nodeid: str) -> str | None:
+    """The engine that a test was given for one of its parameters, if that is not the usual one."""
+    found = _OTHERS.search(nodeid)
+    return found[1] if found else None
 
 
 class ByFileAndEngine(LoadFileScheduling):
@@ -15,5 +21,5 @@ class ByFileAndEngine(LoadFileScheduling):
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        elsewhere = _WALL.search(nodeid)
-        return super()._split_scope(nodeid) + (f" on {elsewhere[1]}" if elsewhere else "")
+        other = other_engine(nodeid)
+        return super()._split_scope(nodeid) + (f" on {other}" if other else "")
