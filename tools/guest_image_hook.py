@@ -22,7 +22,7 @@ class GuestImageHook(BuildHookInterface[Any]):
         if not target.exists():
             self.app.display_info("Building the guest image: about half a minute, once")
             partial = target.with_suffix(".partial")
-            image.build(partial)
+            image.build(partial, os.environ)
             partial.replace(target)
         if version != "editable":
             inside = f"evalcell_sandboxes/wasm/{target.name}"

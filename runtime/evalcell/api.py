@@ -158,8 +158,8 @@ def _text(value: str | None, name: str) -> str | None:
 
 
 def _names(values: Iterable[str], name: str, what: str) -> tuple[str, ...]:
-    if isinstance(values, str):
-        raise UsageError(f"{name} is a list of {what}, not {values!r}.")
+    if isinstance(values, str | Mapping):  # which is not repeated: it may be what should not be shown
+        raise UsageError(f"{name} is a list of {what}, not a {type(values).__name__}.")
     return tuple(values)
 
 

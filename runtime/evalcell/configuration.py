@@ -389,7 +389,8 @@ def _problem(error: ValidationError, model: type[BaseModel]) -> str:
         return _out_of_range(owner, name, problem["input"])
     message = str(problem["msg"]).removeprefix("Value error, ")
     where = f"{'.'.join(map(str, problem['loc']))}: " if problem["loc"] else ""
-    got = "" if problem["type"] == "value_error" else f", got {problem['input']!r}"
+    # What was given for a variable's name is not repeated: it may be the value itself.
+    got = "" if problem["type"] == "value_error" or first == "env" else f", got {problem['input']!r}"
     sentence = f"{where}{message}{got}"
     return sentence if sentence.endswith((".", "?")) else f"{sentence}."
 

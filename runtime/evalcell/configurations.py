@@ -66,6 +66,8 @@ def find(name: str) -> Named:
         UsageError: There is none, or what is kept makes no sense.
     """
     path = _path(name)
+    if known(name):
+        raise UsageError(f"{name!r} is a wall, and no sandbox of yours: nothing is kept about it.")
     if path is None or not path.is_file():
         there = (*names(), *kept_names())
         listed = ", ".join(map(repr, there))

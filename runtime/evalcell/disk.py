@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from evalcell_sandboxes import Progress, assets
+from evalcell_sandboxes import Progress, SandboxError, assets
 from evalcell_sandboxes.disk import Kept
 
 
@@ -29,10 +29,18 @@ def prune(walls: Iterable[Keeper], budget_bytes: int) -> list[Kept]:
     for keeper, item in found:
         if total <= budget_bytes:
             break
-        if keeper.discard(item):
+        if _discarded(keeper, item):
             total -= item.size_bytes
             gone.append(item)
     return gone
+
+
+def _discarded(keeper: Keeper, item: Kept) -> bool:
+    """What cannot be removed now stays: there is nothing the matter with the run that wanted the room."""
+    try:
+        return keeper.discard(item)
+    except (SandboxError, OSError):
+        return False
 
 
 def _all(walls: Iterable[Keeper]) -> list[tuple[Keeper, Kept]]:

@@ -7,6 +7,7 @@ given the value, and can spell it backwards.
 import base64
 import html
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +59,8 @@ class Mask:
         forms = {form: f"[{name} is hidden]" for name, value in values.items() for form in _forms(value)}
         self._forms = dict(sorted(forms.items(), key=lambda form: len(form[0]), reverse=True))
         self._bytes = [form.encode() for form in self._forms]
-        self._numbers = {number for form in self._forms if (number := _as_number(form))}
+        self._digits = {digits for form in self._forms if (digits := _digits(form))}
+        self._numbers = {abs(float(form)) for form in self._forms if _digits(form)}
 
     def around(self, session: Session) -> Session:
         """The session, with nothing coming out of it but what was looked at here."""
@@ -100,8 +102,8 @@ class Mask:
         return msgspec.structs.replace(outcome, **changed) if changed else outcome
 
     def _may_be_in(self, value: bytes) -> bool:
-        """Whether a value has to be looked into: only text can be spelled in other ways, and with a backslash."""
-        return b'"' in value or any(form in value for form in self._bytes)
+        """Whether a value has to be looked into: only text and numbers can be spelled in other ways."""
+        return b'"' in value or bool(self._numbers) or any(form in value for form in self._bytes)
 
     def _returned(self, outcome: Returned, value: bytes, changed: dict[str, Any]) -> Outcome:
         try:
@@ -120,16 +122,18 @@ class Mask:
         through together, and one by one only for what is there.
         """
         decoded = msgspec.json.decode(value)
-        texts, numbers = _APART.join(_leaves(decoded, str)), _APART.join(map(repr, _leaves(decoded, (int, float))))
-        self._check_numbers(numbers)
+        texts = _APART.join(_leaves(decoded, str))
+        if self._numbers:
+            self._check_numbers(list(_leaves(decoded, (int, float))))
         forms = {form: instead for form, instead in self._forms.items() if form in texts}
         return msgspec.json.encode(_walk(decoded, forms)) if forms else value
 
-    def _check_numbers(self, numbers: str) -> None:
-        for number in self._numbers:
-            part = number in numbers
-            if part and (len(number) >= _NUMBER_CHARACTERS or _stands_alone(number, numbers)):
-                raise _InNumber
+    def _check_numbers(self, numbers: list[int | float]) -> None:
+        if not self._numbers.isdisjoint(map(_magnitude, numbers)):
+            raise _InNumber
+        written = _APART.join(map(repr, numbers))
+        if any(len(digits) >= _NUMBER_CHARACTERS and digits in written for digits in self._digits):
+            raise _InNumber
 
 
 def _without(text: str, forms: Mapping[str, str]) -> str:
@@ -176,14 +180,21 @@ def _walk_table(table: dict[str, Any], forms: Mapping[str, str]) -> dict[str, An
     return changed
 
 
-def _as_number(form: str) -> str | None:
-    """How a form would be written if it were taken for a number: without zeros and a plus before it."""
-    number = form.removeprefix("+").lstrip("0")
-    return number if len(number) >= LEAST_CHARACTERS and re.fullmatch(r"-?[0-9]+\.?[0-9]*", number) else None
+def _digits(form: str) -> str | None:
+    """What is sure to be there of a form if it is taken for a number, which is written without sign and zeros before
+    it. None where it is no number, or too short to be told from chance.
+    """
+    number = form[1:] if form.startswith(("+", "-")) else form
+    digits = number.lstrip("0.")
+    is_number = number.isascii() and number.replace(".", "", 1).isdecimal()
+    return digits if is_number and len(digits) >= LEAST_CHARACTERS else None
 
 
-def _stands_alone(number: str, numbers: str) -> bool:
-    return re.search(rf"(?:^|{_APART}){re.escape(number)}(?:\.0)?(?:$|{_APART})", numbers) is not None
+def _magnitude(number: float) -> float:
+    try:
+        return abs(float(number))
+    except OverflowError:
+        return math.nan  # which is no value's
 
 
 class _InNumber(Exception):
@@ -209,6 +220,7 @@ def _forms(value: str) -> Iterator[str]:
     ):
         yield text
         yield repr(text)[1:-1]
+        yield ascii(text)[1:-1]
         yield repr(text + "'\"")[1:-4]  # with both quotes around it in one text, its own are escaped
         yield repr(text.encode())[2:-1]
         yield (quoted := json.dumps(text)[1:-1])

@@ -12,6 +12,7 @@ from evalcell.paths import Path
 from evalcell.plan import Plan
 from evalcell.settings import Settings, settle
 from evalcell_sandboxes import Asset, Confinement, Progress, Sandbox, SandboxUnavailable, sandbox, silent
+from evalcell_sandboxes.site import ENVIRONMENT
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def choose_sandbox(understood: Understood, settings: Settings, progress: Progres
 
 
 def _refuse_flags_of_containers(choice: Choice, settings: Settings) -> None:
-    for name in settings.site.__struct_fields__:
+    for name in ENVIRONMENT:
         if settings.sources[name] == FLAG:
             raise UsageError(
                 f"--{name} is for containers, and this runs in {choice.sandbox!r}: {choice.reason}. Leave it out, "

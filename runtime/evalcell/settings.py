@@ -18,7 +18,7 @@ from evalcell.errors import EvaluatorError
 from evalcell.manifest import Manifest
 from evalcell.output import Output
 from evalcell_sandboxes import Isolation, Limits, Network
-from evalcell_sandboxes.site import Site
+from evalcell_sandboxes.site import ENVIRONMENT, Site
 
 FIT_ROWS = 10_000
 """On how many rows an evaluator is fitted where nobody says otherwise."""
@@ -59,14 +59,15 @@ def settle(manifest: Manifest, operator: Operator) -> Settings:
     _refuse_ungranted(manifest, operator)
     said = _Said(manifest, operator)
     bind, literals = _bindings(manifest, operator, said.sources)
+    env = said.all("env")
     said.sources["output"] = BLOCK if manifest.output else DEFAULT
     return Settings(
         wall=said.first("wall", asked=manifest.sandbox),
         limits=said.limits(),
         isolation=said.first("isolation", asked=manifest.isolation, otherwise=Isolation.ROW),
         network=said.first("network", asked=manifest.network, otherwise=Network.NONE),
-        env=said.all("env"),
-        site=Site(**{name: said.first(name, otherwise="") for name in Site.__struct_fields__}),
+        env=env,
+        site=Site(**{name: said.first(name, otherwise="") for name in ENVIRONMENT}, withheld=env),
         output=manifest.output or Output(),
         bind=bind,
         set=literals,

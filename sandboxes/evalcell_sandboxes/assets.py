@@ -62,7 +62,7 @@ def copying() -> AbstractContextManager[None]:
 
 def holding(shipped: Sequence[Asset]) -> AbstractContextManager[None]:
     """Keeps these where they are."""
-    return disk.held(*(_held_as(asset.sha256) for asset in shipped))
+    return disk.held(*sorted({_held_as(asset.sha256) for asset in shipped}))
 
 
 def kept() -> list[Kept]:
@@ -77,7 +77,10 @@ def discard(item: Kept) -> bool:
 
 
 def _held_as(digest: str) -> str:
-    return f"asset-{digest}"
+    """What whoever uses an asset holds: it, and those whose digests begin alike. There may be a thousand of them, and
+    each that is held is an open file.
+    """
+    return f"assets-{digest[0]}"
 
 
 def size_of(asset: Asset) -> int:

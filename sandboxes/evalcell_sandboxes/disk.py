@@ -5,6 +5,7 @@ that was killed holds nothing.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import time
@@ -18,6 +19,8 @@ from msgspec import Struct
 from evalcell_sandboxes.caching import cache_dir, private_dir
 from evalcell_sandboxes.errors import SandboxFault
 
+_OURS_ALONE = (errno.EMFILE, errno.ENFILE)
+"""What keeps us from holding something, and nobody else from removing it."""
 _UNFINISHED_SECONDS = 3600.0
 """After so long, nobody is at work any more on a file that has not got its name yet."""
 Kind = Literal["layer", "base", "module", "download", "asset"]
@@ -37,11 +40,20 @@ class Kept(Struct, frozen=True):
 
 @contextmanager
 def held(*keys: str) -> Iterator[None]:
-    """Holds things while they are used: nobody removes them. Where nothing can be written, nothing can be removed."""
+    """Holds things while they are used: nobody removes them. Where nothing can be written, nothing can be removed.
+
+    Raises:
+        OSError: This process may not open any more files, which others may.
+    """
     with ExitStack() as stack:
         for key in keys:
-            with contextlib.suppress(OSError, SandboxFault):
+            try:
                 _lock(stack, key, fcntl.LOCK_SH)
+            except SandboxFault:
+                continue
+            except OSError as error:
+                if error.errno in _OURS_ALONE:
+                    raise
         yield
 
 

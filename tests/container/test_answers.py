@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler
 import pytest
 
 from evalcell_sandboxes import SandboxError, SandboxFault, SandboxUnavailable, Site, sandbox, silent
-from evalcell_sandboxes.container import layers
+from evalcell_sandboxes.container import layers, presence
 from evalcell_sandboxes.container.box import Box
 from evalcell_sandboxes.container.engine import Engine
 
@@ -113,7 +113,7 @@ READS = {
     "GET /containers/json": lambda engine: engine.sweep(),
     "GET /volumes": lambda engine: engine.sweep(),
     "GET /images/.+/json": lambda engine: engine.client.images.get("x"),
-    "GET /images/json": layers.found,
+    "GET /images/json": presence.found,
     "GET /networks": lambda engine: engine.api.networks(),
     "POST /containers/create": lambda engine: engine.api.create_container("x"),
     "POST /containers/.+/wait": lambda engine: engine.api.wait("x"),

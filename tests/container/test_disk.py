@@ -11,8 +11,10 @@ import pytest
 from packages import served
 
 from evalcell import disk
-from evalcell_sandboxes import Site, sandbox
-from evalcell_sandboxes.container import layers as kept
+from evalcell_sandboxes import Program, Site, sandbox, silent
+from evalcell_sandboxes.container import bases
+from evalcell_sandboxes.container import layers as building
+from evalcell_sandboxes.container import presence as kept
 from evalcell_sandboxes.container.engine import Engine
 from evalcell_sandboxes.disk import held
 from evalcell_sandboxes.wasm import module
@@ -158,6 +160,77 @@ def test_what_others_stand_on_stays_as_long_as_they_do(shipped, own_engine):
     assert on_engine(gone) == []
     assert own_engine.images == {top.image, below.image, below.stands_on}
     assert {layer.key for layer in kept.found(Engine(wall.site))} == {top.key, below.key}
+
+
+def built_again(own_engine, layer):
+    """Builds the same layer as another machine would, which has found none a moment ago."""
+    labels = own_engine.client.api.inspect_image(layer.image)["Config"]["Labels"]
+    container = own_engine.client.api.create_container(layer.stands_on, ["python3"], labels=labels)["Id"]
+    building.commit(Engine(Site(engine=own_engine.address)), container, layer.key, labels)
+    own_engine.client.api.remove_container(container)
+
+
+@on_both
+def test_a_layer_that_two_machines_have_built_at_once_is_there_once(shipped, own_engine):
+    wall, top, below = shipped
+    built_again(own_engine, top)
+    (again,) = (layer for layer in kept.found(Engine(wall.site)) if layer.key == top.key)
+    assert again.image != top.image
+    assert own_engine.images == {again.image, below.image, below.stands_on}
+
+
+@on_both
+def test_what_was_in_use_when_it_was_built_again_goes_with_its_layer(shipped, machine, own_engine, evalcell):
+    wall, top, below = shipped
+    using = own_engine.client.api.create_container(top.image, ["python3"])["Id"]
+    built_again(own_engine, top)
+    assert len(own_engine.images) == 4
+    (again,) = (layer for layer in kept.found(Engine(wall.site)) if layer.key == top.key)
+    assert again.size_bytes >= top.size_bytes > 0, "which is still there, and the other one is nearly empty"
+    refused = evalcell("layers", "rm", top.key[:12], env=machine)
+    assert "is in use" in refused.err
+    own_engine.client.api.remove_container(using)
+    removed = evalcell("layers", "rm", top.key[:12], env=machine)
+    assert removed.err == ""
+    assert own_engine.images == {below.image, below.stands_on}
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pytest.param({"evalcell.layer": "abc"}, id="no-key"),
+        pytest.param({"evalcell.layer": "a" * 32, "evalcell.assets": "oops"}, id="no-assets"),
+        pytest.param({"evalcell.layer": "a" * 32, "evalcell.built": "yesterday"}, id="no-time"),
+        pytest.param({}, id="built-on-a-layer"),
+    ],
+)
+def test_images_of_others_are_left_alone_whatever_is_said_of_them(shipped, machine, own_engine, labels, evalcell):
+    wall, top, below = shipped
+    container = own_engine.client.api.create_container(top.image, ["python3"], labels=labels)["Id"]
+    theirs = own_engine.client.api.commit(container, repository="theirs", tag="1", conf={"Labels": labels})["Id"]
+    own_engine.client.api.remove_container(container)
+    listed = evalcell("layers", "list", "--json", env=machine)
+    assert listed.code == 0, listed.err
+    assert {layer["key"] for layer in listed.json()} == {top.key, below.key}
+    assert disk.sizes([wall])["layer"] == top.size_bytes + below.size_bytes
+    disk.prune([wall], 0)
+    assert own_engine.images == {theirs, top.image, below.image, below.stands_on}, "which it stands on"
+
+
+def test_a_base_that_is_made_anew_while_it_is_held_is_held_too(shipped, own_engine):
+    wall, _, _ = shipped
+    base = bases.current(Engine(wall.site))
+    with wall.holding(Program(source="", filename="e.py")):
+        disk.prune([wall], 0)
+        assert own_engine.images == {base.image}
+        own_engine.client.api.remove_image(base.image, force=True)
+        wall.prepare(None, silent)
+        again = bases.current(Engine(wall.site))
+        assert again.image != base.image
+        disk.prune([wall], 0)
+        assert own_engine.images == {again.image}
+    disk.prune([wall], 0)
+    assert own_engine.images == set()
 
 
 @on_both

@@ -13,7 +13,7 @@ from packages import served
 from evalcell_sandboxes import silent
 from evalcell_sandboxes.caching import cache_path
 from evalcell_sandboxes.container import engine as engines
-from evalcell_sandboxes.container import layers, locking
+from evalcell_sandboxes.container import layers, locking, presence
 
 SHOUT = "import shout\ndef evaluate(output):\n    return shout.LOUD == output.upper()\n"
 LABEL = "evalcell.layer"
@@ -242,7 +242,7 @@ def test_a_full_disk_leaves_nothing_behind_and_is_said_to_be_full(evalcell, writ
     cache.mkdir(mode=0o700)
     (cache / "wasm").symlink_to(cache_path() / "wasm")
     monkeypatch.setenv("EVALCELL_CACHE_DIR", str(cache))
-    work = layers._notes() / "work"
+    work = presence.notes() / "work"
     work.mkdir(mode=0o700, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m,mode=700", "none", work], check=True)
     try:
@@ -271,7 +271,7 @@ def shadowed(container_wall, usual_engine, usual_base, index):
     with boxed(container_wall, source, lock=lock) as session:
         yield session
     key = layers.key_of(usual_base, lock)
-    layers.remove(usual_engine, key)
+    presence.remove(usual_engine, key)
 
 
 @pytest.mark.parametrize(
@@ -296,4 +296,4 @@ def test_the_tag_names_what_is_inside(engine, usual_base, shadowed):
     labels = engine.api.inspect_image(engine.containers.get(shadowed._box._name).image.id)["Config"]["Labels"]
     assert labels["evalcell.packages"] == "echo-back==2.0 shadow==1.0 shout==1.0"
     assert labels["evalcell.base"] == usual_base.digest
-    assert Path(layers._notes() / f"{labels[LABEL]}.json").exists()
+    assert Path(presence.notes() / f"{labels[LABEL]}.json").exists()

@@ -3,11 +3,13 @@
 import json
 import os
 import platform
+import secrets
 import sys
 import tarfile
 from pathlib import Path
 
 import pytest
+from watching import Watch
 
 from evalcell_sandboxes import SandboxUnavailable, silent
 from evalcell_sandboxes.container import libraries, packing
@@ -104,6 +106,16 @@ def test_a_python_of_another_system_is_refused_with_a_way_out(tmp_path, monkeypa
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(SandboxUnavailable, match="a Python of 'darwin' does not run in a container. Name an image"):
         packing.pack(tmp_path / "base.tar", silent)
+
+
+def test_nothing_that_packs_is_told_of_the_environment(tmp_path, monkeypatch):
+    canary = f"canary-{secrets.token_hex(12)}"
+    monkeypatch.setenv("CANARY", canary)
+    with Watch(os.getpid(), canary) as watch:
+        packing.pack(tmp_path / "base.tar", silent)
+    assert watch.has_seen("ldd")
+    assert watch.has_seen("-m compileall")
+    assert watch.seen == []
 
 
 def test_a_host_without_ldd_is_told_what_to_install(tmp_path, monkeypatch):

@@ -7,14 +7,21 @@ does lead out, with the same text given as an ordinary argument.
 import json
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
+import docker
 import pytest
+from packages import served
+from watching import Watch
+
+from evalcell_sandboxes.caching import cache_path
+from evalcell_sandboxes.wasm import image
 
 SOURCE = """
 import os, sys, time
@@ -96,39 +103,6 @@ def wall(request):
     return request.param
 
 
-class Watch(threading.Thread):
-    """Looks at every process there is, again and again, for what it was called with and what is in its environment.
-
-    The command itself was given the value by its operator. A process that it starts is a copy of it for a moment, until
-    it executes something else: as long as it is called as the command is, it counts as that.
-    """
-
-    def __init__(self, owner: int, canary: str) -> None:
-        super().__init__(daemon=True)
-        self._owner, self._canary = owner, canary.encode()
-        self.looked, self.seen, self.stopped = 0, [], False
-
-    def run(self) -> None:
-        while not self.stopped:
-            for process in Path("/proc").iterdir():
-                if process.name.isdigit() and int(process.name) not in (self._owner, os.getpid()):
-                    self._look_at(process)
-            time.sleep(0.02)
-
-    def _look_at(self, process: Path) -> None:
-        try:
-            if self._canary in (process / "environ").read_bytes() and not self._is_copy(process):
-                self.seen.append(str(process / "environ"))
-            if self._canary in (process / "cmdline").read_bytes():
-                self.seen.append(str(process / "cmdline"))
-            self.looked += 1
-        except OSError:  # it is gone
-            return
-
-    def _is_copy(self, process: Path) -> bool:
-        return (process / "cmdline").read_bytes() == Path(f"/proc/{self._owner}/cmdline").read_bytes()
-
-
 def run(wall, write, rows, tmp_path, canary, *flags, environment=None):
     """Runs all ways out at once, and gives everything that anybody could read of it afterwards."""
     out = tmp_path / "out.jsonl"
@@ -137,11 +111,8 @@ def run(wall, write, rows, tmp_path, canary, *flags, environment=None):
     started = subprocess.Popen(
         command, env={**os.environ, **(environment or {})}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    watch = Watch(started.pid, canary)
-    watch.start()
-    said = started.communicate(timeout=120)
-    watch.stopped = True
-    watch.join()
+    with Watch(started.pid, canary) as watch:
+        said = started.communicate(timeout=120)
     assert started.returncode == 1, said
     return out.read_text(), "".join(said), watch
 
@@ -175,12 +146,10 @@ def test_control_what_was_not_granted_but_set_does_come_out(way, write, rows, ev
 
 def test_control_the_watch_sees_a_value_in_an_environment(canary):
     with subprocess.Popen(["sleep", "60"], env={"CANARY": canary}) as process:
-        watch = Watch(1, canary)
-        watch.start()
-        until = time.monotonic() + 10
-        while not watch.seen and time.monotonic() < until:
-            time.sleep(0.05)
-        watch.stopped = True
+        with Watch(1, canary) as watch:
+            until = time.monotonic() + 10
+            while not watch.seen and time.monotonic() < until:
+                time.sleep(0.05)
         process.kill()
     assert f"/proc/{process.pid}/environ" in watch.seen
 
@@ -205,12 +174,47 @@ def test_check_names_what_is_granted_and_shows_no_value(write, rows, evalcell, c
         assert canary not in done.out + done.err
 
 
+def test_nothing_that_prepares_a_run_is_told_a_granted_value(
+    container_wall, engine_address, write, rows, canary, tmp_path
+):
+    """From an empty cache, so that everything is done that can be: compiling, resolving, installing."""
+    cache = tmp_path / "cache"
+    for place in (cache, cache / "wasm"):
+        place.mkdir(mode=0o700)
+    if image.packaged() is None:  # it takes half a minute to build
+        shutil.copy(cache_path() / "wasm" / image.file_name(), cache / "wasm")
+    name = f"package-{secrets.token_hex(4)}"
+    evaluator = write("e.py", "import os\ndef evaluate(output):\n    return len(os.environ['CANARY'])\n")
+    command = [sys.executable, "-m", "evalcell", "run", evaluator, "--data", rows([{"output": 1}]), "--json"]
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("UV_", "PIP_"))}
+    with served() as index:
+        index.wheel(name)
+        own = {"EVALCELL_CACHE_DIR": str(cache), "UV_DEFAULT_INDEX": index.address, "CANARY": canary}
+        with (
+            subprocess.Popen(
+                [*command, "--dep", name, "--env", "CANARY"],
+                env={**kept, **own},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            ) as started,
+            Watch(started.pid, canary) as watch,
+        ):
+            out, err = started.communicate(timeout=120)
+    assert started.returncode == 0, err
+    assert json.loads(out)["scores"]["e"]["mean"] == len(canary)
+    for program in ("wasm.module", "uv pip compile", "uv pip install"):
+        assert watch.has_seen(program), program
+    assert watch.seen == []
+    with closing(docker.DockerClient(base_url=engine_address)) as client:
+        (layer,) = client.api.images(filters={"label": f"evalcell.packages={name}==1.0"})
+        client.api.remove_image(layer["Id"])
+
+
 def test_no_image_and_no_container_holds_a_granted_value(
     container_wall, engine_address, evalcell, write, rows, canary, tmp_path
 ):
     """Asked of the engine while rows run, and of what it has kept on disk and would hand out afterwards."""
-    import docker
-
     asset = f"asset-{secrets.token_hex(8)}.txt"  # so that its layer is made now, and can be told from others
     (tmp_path / asset).write_text(asset)
     block = f'# /// script\n# dependencies = ["unidecode==1.3.8"]\n# [tool.evalcell]\n# assets = ["{asset}"]\n# ///\n'

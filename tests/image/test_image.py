@@ -16,7 +16,7 @@ from guides import commands, steps
 from packages import served
 from promises import lacking
 
-from evalcell_sandboxes.container import layers
+from evalcell_sandboxes.container import presence
 
 pytestmark = pytest.mark.timeout(600)  # the first test waits for the build
 JOB = ("run", "json_distance.py", "--data", "extraction.jsonl", "--json")
@@ -173,7 +173,7 @@ def test_evaluators_with_packages_run_too(run, work, engine, packed, evaluators_
             network_mode="host",
             environment={"UV_DEFAULT_INDEX": index.address},
         )
-    for layer in engine.api.images(layers.REPOSITORY):
+    for layer in engine.api.images(presence.REPOSITORY):
         if "image-loudness==1.0" in layer["Labels"].get("evalcell.packages", ""):
             engine.images.remove(layer["Id"], force=True)
     assert done.code == 0, done.err

@@ -1,18 +1,20 @@
 """What is kept on disk stays within a budget; what was not used for longest goes first, and nothing in use ever goes."""
 
+import hashlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from evalcell import disk
-from evalcell_sandboxes import Asset, assets, sandbox
-from evalcell_sandboxes.disk import alone_with, held
-from evalcell_sandboxes.wasm import module
+from evalcell_sandboxes import Asset, SandboxFault, assets, sandbox
+from evalcell_sandboxes.disk import Kept, alone_with, held
+from evalcell_sandboxes.wasm import image, module
 
 HOLD = """
 import sys, time
@@ -20,6 +22,18 @@ from evalcell_sandboxes.disk import held
 with held(sys.argv[1]):
     print("held", flush=True)
     time.sleep(600)
+"""
+
+NO_MORE_FILES = """
+import os, resource
+from evalcell_sandboxes.disk import held
+open_now = len(os.listdir("/proc/self/fd"))
+resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 1, open_now + 1))
+try:
+    with held("a", "b", "c", "d"):
+        print("held")
+except OSError as error:
+    print(error.strerror)
 """
 
 
@@ -77,6 +91,52 @@ def test_what_is_in_use_stays_whatever_the_budget(cache, holder):
     with assets.holding([Asset("words.txt", "aa")]):
         disk.prune([sandbox("wasm")], 0)
     assert left(cache) == ["aa", "b.cwasm"]
+
+
+def test_what_cannot_be_removed_stays_and_is_no_reason_to_fail(cache):
+    class Stubborn:
+        def kept(self):
+            return [Kept("layer", "first", 100, 0.0), Kept("layer", "second", 100, 1.0)]
+
+        def discard(self, item):
+            raise {"first": SandboxFault, "second": OSError}[item.key]("an engine that has its own mind")
+
+    gone = disk.prune([Stubborn(), sandbox("wasm")], 0)
+    assert [item.key for item in gone] == ["aa", "b.cwasm", "c.cwasm", "d.wasm.gz", "e.cwasm"]
+
+
+def test_a_thousand_assets_are_held_with_few_files(cache):
+    many = [
+        Asset(f"{number}.txt", hashlib.sha256(bytes([number % 256, number // 256])).hexdigest())
+        for number in range(1000)
+    ]
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with assets.holding(many):
+        assert len(list(Path("/proc/self/fd").iterdir())) - before <= 16
+        for asset in many:
+            (cache / "assets" / asset.sha256).write_bytes(b"x")
+        disk.prune([], 0)
+        assert len(list((cache / "assets").glob("*"))) >= 1000
+
+
+def test_what_cannot_be_held_because_too_many_files_are_open_is_an_error(cache):
+    done = subprocess.run([sys.executable, "-c", NO_MORE_FILES], capture_output=True, text=True, check=False)
+    assert done.stdout == "Too many open files\n", done.stderr
+
+
+def test_the_image_is_held_while_it_is_compiled(cache, monkeypatch):
+    (cache / "wasm" / image.file_name()).write_bytes(b"not looked at here")
+    monkeypatch.setattr(image, "packaged", lambda: None)
+    seen = []
+
+    def compiled(command, _purpose):
+        disk.prune([sandbox("wasm")], 0)
+        seen.append(Path(command[-2]).exists())
+        Path(command[-1]).write_bytes(b"")
+
+    monkeypatch.setattr(module, "_run", compiled)
+    module.prepare(lambda *_: None)
+    assert seen == [True]
 
 
 def test_assets_stay_while_some_are_being_copied(cache):

@@ -29,6 +29,8 @@ def mask():
     [
         SECRET,
         repr(SECRET)[1:-1],
+        ascii(SECRET)[1:-1],
+        SECRET.encode("unicode_escape").decode(),
         json.dumps(SECRET)[1:-1],
         quote(SECRET, safe=""),
         quote(SECRET),
@@ -169,16 +171,36 @@ def _decoded(value):
         return value.decode()
 
 
-def test_a_value_that_comes_back_as_a_number_is_no_result():
-    mask = Mask({"PIN": "1234567890"})
-    assert isinstance(mask.outcome(Returned(value=b"1234567890.0")), Invalid)
-    assert isinstance(mask.outcome(Returned(value=b'{"score":1234567890}')), Invalid)
-    assert mask.outcome(Returned(value=b"0.5")).value == b"0.5"
-    assert mask.outcome(Returned(value=b"91234567890.5")).value == b"91234567890.5"  # too short to be told from chance
-    assert isinstance(Mask({"PIN": "0012345678"}).outcome(Returned(value=b'{"score": 12345678}')), Invalid)
-    assert isinstance(Mask({"CALL": "+14155550123"}).outcome(Returned(value=b'["x", 14155550123]')), Invalid)
-    assert Mask({"PIN": "0000000001"}).outcome(Returned(value=b'{"score": 1}')).value == b'{"score": 1}'
-    assert isinstance(Mask({"PIN": "123456789012"}).outcome(Returned(value=b"91234567890120")), Invalid)
+@pytest.mark.parametrize(
+    ("granted", "value"),
+    [
+        pytest.param("1234567890", b"1234567890.0", id="as-a-float"),
+        pytest.param("1234567890", b'{"score":1234567890}', id="in-a-table"),
+        pytest.param("1234567890", b"[-1234567890]", id="negative"),
+        pytest.param("0012345678", b"12345678", id="without-its-zeros"),
+        pytest.param("+14155550123", b"14155550123", id="without-its-plus"),
+        pytest.param("0.12345678901", b"0.12345678901", id="a-fraction"),
+        pytest.param("12345678901234567890", b"1.2345678901234567e+19", id="with-an-exponent"),
+        pytest.param("123456789012", b"91234567890120", id="in-a-larger-one"),
+    ],
+)
+def test_a_value_that_comes_back_as_a_number_is_no_result(granted, value):
+    assert isinstance(Mask({"PIN": granted}).outcome(Returned(value=value)), Invalid)
+
+
+@pytest.mark.parametrize(
+    ("granted", "value"),
+    [
+        pytest.param("1234567890", b"0.5", id="another-number"),
+        pytest.param("1234567890", b"91234567890.5", id="too-short-to-be-told-from-chance"),
+        pytest.param("0000000001", b'{"score": 1}', id="little-but-zeros"),
+        pytest.param("12.345.678.90", b"1234567890", id="no-number"),
+        pytest.param("...........", b"0", id="no-digits"),
+        pytest.param("1234567890", b"1" + b"0" * 400, id="too-large-for-a-float"),
+    ],
+)
+def test_a_number_that_is_none_of_the_values_is_a_result(granted, value):
+    assert Mask({"PIN": granted}).outcome(Returned(value=value)).value == value
 
 
 def test_every_way_out_of_a_session_is_looked_at():

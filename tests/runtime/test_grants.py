@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 
+import evalcell
 from evalcell.blocks import read
 from evalcell.cli.options import _quantity
 from evalcell.configuration import FLAG, MAXIMUM, Configuration, Named, Operator, settings
@@ -12,7 +13,7 @@ from evalcell.errors import EvaluatorError, UsageError
 from evalcell.manifest import Manifest
 from evalcell.settings import settle
 from evalcell_sandboxes import Isolation, Limits, Network
-from evalcell_sandboxes.site import Site
+from evalcell_sandboxes.site import ENVIRONMENT, Site
 
 HIGH = MAXIMUM.wall_seconds + 1
 SANDBOX = "sandbox 'mine'"
@@ -161,9 +162,15 @@ def test_a_configuration_that_makes_no_sense_is_refused_with_the_reason(said, me
         Configuration(**said)
 
 
-def test_a_value_that_was_given_for_a_name_is_not_repeated():
-    with pytest.raises(UsageError) as refusal:
-        Configuration(env=["TOKEN=hunter2-hunter2"])
+@pytest.mark.parametrize(
+    "given", [["TOKEN=hunter2-hunter2"], "hunter2-hunter2", {"TOKEN": "hunter2-hunter2"}, [["hunter2"]]]
+)
+def test_a_value_that_was_given_for_a_name_is_not_repeated(given):
+    with pytest.raises(UsageError, match="env") as refusal:
+        Configuration(env=given)
+    assert "hunter2" not in str(refusal.value)
+    with pytest.raises(UsageError, match="env") as refusal:
+        evalcell.run("judge.py", [], env=given)
     assert "hunter2" not in str(refusal.value)
 
 
@@ -173,5 +180,5 @@ def test_every_setting_has_one_line_and_is_settled():
     assert all(said.flag or said.environment for _, _, said in settings())
     settled = settle(Manifest(), Operator()).sources
     assert known - {"limits"} <= set(settled)
-    assert set(Site.__struct_fields__) <= known
+    assert {*Site.__struct_fields__} - {"withheld"} == {*ENVIRONMENT} <= known
     assert {f"limits.{name}" for name in Limits.__struct_fields__} <= set(settled)

@@ -20,7 +20,7 @@ from evalcell.plan import Plan
 from evalcell.running import Ready, loaded, ready
 from evalcell.settings import Settings
 from evalcell_sandboxes import Isolation, Limits, Progress
-from evalcell_sandboxes.site import Site
+from evalcell_sandboxes.site import ENVIRONMENT
 
 
 @click.command(short_help="Say how an evaluator would run; with --data, try it.")
@@ -127,7 +127,7 @@ def _settings(settled: Settings, plan: Plan) -> dict[str, dict[str, Any]]:
         "output": settled.output.describe(),
         **({} if plan.fit_rows is None else {"fit_rows": plan.fit_rows}),
         **{f"limits.{name}": getattr(settled.limits, name) for name in Limits.__struct_fields__},
-        **{name: getattr(settled.site, name) or None for name in Site.__struct_fields__},
+        **{name: getattr(settled.site, name) or None for name in ENVIRONMENT},
         "workers": settled.workers,
         "seed": settled.seed,
         "disk_bytes": settled.disk_bytes,

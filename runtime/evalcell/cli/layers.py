@@ -19,10 +19,9 @@ from evalcell.manifest import Manifest
 from evalcell.running import ready
 from evalcell.settings import operator_limits, settle
 from evalcell_sandboxes import SandboxUnavailable
-from evalcell_sandboxes.container import layers as kept
-from evalcell_sandboxes.container import prereqs
+from evalcell_sandboxes.container import prereqs, presence
 from evalcell_sandboxes.container.engine import Engine
-from evalcell_sandboxes.container.layers import Layer
+from evalcell_sandboxes.container.presence import Layer
 
 _KEY_CHARACTERS = 12
 _SHOWN = 4
@@ -65,7 +64,7 @@ def layers() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON list instead of text.")
 def list_(engine: Engine, as_json: bool) -> int:  # noqa: FBT001 - a flag
     """Say which layers there are: size, age, last use, who uses them and what is in them; the one used last first."""
-    found = kept.found(engine)
+    found = presence.found(engine)
     if as_json:
         click.echo(msgspec.json.encode(found))
     elif found:
@@ -89,8 +88,10 @@ def build(evaluator: Path, sandbox: str | None, said: dict[str, Any]) -> int:
         screen.stop()
     count = (bool(plan.program.lock) + bool(plan.program.assets)) if plan.sandbox == "container" else 0
     if not count:
-        click.echo(f"{evaluator} depends on no packages, so it needs no layer.")
-    for used in islice((layer for layer in kept.found(Engine(plan.site)) if evaluator.name in layer.evaluators), count):
+        click.echo(f"{evaluator} runs in {plan.sandbox} without packages, so it needs no layer.")
+    for used in islice(
+        (layer for layer in presence.found(Engine(plan.site)) if evaluator.name in layer.evaluators), count
+    ):
         click.echo(f"{_key(used)}  {_size(used)}  {_contents(used, shown=None)}")
     return 0
 
@@ -100,7 +101,7 @@ def build(evaluator: Path, sandbox: str | None, said: dict[str, Any]) -> int:
 @_engine_options
 def rm(engine: Engine, keys: Sequence[str]) -> int:
     """Remove layers, each named by the beginning of its key as `layers list` shows it."""
-    found = kept.found(engine)
+    found = presence.found(engine)
     _remove(engine, [_chosen(key, found) for key in keys])
     return 0
 
@@ -109,8 +110,8 @@ def rm(engine: Engine, keys: Sequence[str]) -> int:
 @click.option("--days", type=click.FloatRange(min=0), default=_DAYS, show_default=True, help="For how long.")
 @_engine_options
 def prune(engine: Engine, days: float) -> int:
-    """Remove the layers that nobody has used for so many days; with --days 0, all of them. One in use is kept."""
-    _remove(engine, kept.unused(engine, days))
+    """Remove the layers that nobody has used for so many days; with --days 0, all of them. One in use is presence."""
+    _remove(engine, presence.unused(engine, days))
     return 0
 
 
@@ -123,10 +124,10 @@ def _chosen(key: str, found: list[Layer]) -> Layer:
 
 
 def _remove(engine: Engine, chosen: list[Layer]) -> None:
-    freed, below = 0, {layer.stands_on for layer in chosen}
-    for layer in sorted(chosen, key=lambda layer: layer.image in below):  # what others stand on cannot go before them
+    freed = 0
+    for layer in sorted(chosen, key=lambda layer: not layer.assets):  # what assets stand on cannot go before them
         try:
-            kept.remove(engine, layer.key)
+            presence.remove(engine, layer.key)
         except SandboxUnavailable as error:
             click.echo(f"kept     {_key(layer)}: {error.reason}", err=True)
             continue

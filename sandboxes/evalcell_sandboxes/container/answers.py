@@ -50,6 +50,7 @@ class _ListedImage(Struct, rename="pascal"):
     size: int
     created: float
     labels: dict[str, str] | None
+    repo_tags: list[str] | None = None
 
 
 class _ListedContainer(Struct, rename="pascal"):

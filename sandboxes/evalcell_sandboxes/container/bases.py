@@ -163,7 +163,7 @@ def find(engine: Engine, progress: Progress) -> Base:
 def _noted(base: Base) -> Base:
     """Notes that a base was used, if it is one that we have packed and so may remove."""
     if base.packed:
-        (_notes() / held_as(base.image)).touch()
+        (_notes() / _note(base.image)).touch()
     return base
 
 
@@ -235,7 +235,7 @@ def kept(engine: Engine) -> list[Kept]:
     """The bases that were packed and used from here."""
     with engine.translated("bases were listed"):
         images = engine.api.images(filters={"label": _DIGEST})
-    there = {held_as(image["Id"]): image for image in images}
+    there = {_note(image["Id"]): image for image in images}  # and what was built on them, which nobody has noted
     used = disk.files("base", _notes(), "base-*")
     return [
         Kept("base", there[note.key]["Id"], there[note.key]["Size"], note.used) for note in used if note.key in there
@@ -246,7 +246,9 @@ def remove(engine: Engine, image: str) -> bool:
     """Removes a base, unless somebody uses it, or another image stands on it."""
     from docker.errors import APIError
 
-    with disk.alone_with(held_as(image)) as free:
+    with engine.translated("a base was looked for"):
+        digest = engine.client.images.get(image).labels[_DIGEST]
+    with disk.alone_with(held_as(digest)) as free:
         if not free or _is_stood_on(engine, image):
             return False
         try:
@@ -263,8 +265,12 @@ def _is_stood_on(engine: Engine, image: str) -> bool:
     return any((layer["Labels"] or {}).get(BELOW) == image for layer in layers)
 
 
-def held_as(image: str) -> str:
-    """What whoever uses a base holds."""
+def held_as(digest: str) -> str:
+    """What whoever uses a base holds: also one that is made anew meanwhile, which is another image then."""
+    return f"base-{digest.replace(':', '-')}"
+
+
+def _note(image: str) -> str:
     return f"base-{image.replace(':', '-')}"
 
 

@@ -39,6 +39,7 @@ class Engine:
     def __init__(self, site: Site) -> None:
         self.base = site.base
         self.runtime = site.runtime
+        self.withheld = site.withheld
         self._site = site
 
     @cached_property
@@ -62,7 +63,7 @@ class Engine:
             SandboxUnavailable: The settings make no sense, or nobody answers.
         """
         with self.translated("its version was asked for"):
-            return _client(self.found)
+            return _client(self.found, self.withheld)
 
     @property
     def api(self) -> "APIClient":
@@ -155,13 +156,19 @@ class Engine:
 
 
 @cache
-def _client(address: Address) -> "DockerClient":
-    """One for each engine and process: it keeps its connections."""
+def _client(address: Address, withheld: tuple[str, ...] = ()) -> "DockerClient":
+    """One for each engine and process: it keeps its connections. It may start a program that keeps the passwords of
+    registries, for which what is withheld is empty.
+    """
     import docker
 
     tls = _credentials(address) if address.tls else False
     client = docker.DockerClient(
-        base_url=address.url, tls=tls, timeout=_API_SECONDS, version=_api_version(address, tls=tls)
+        base_url=address.url,
+        tls=tls,
+        timeout=_API_SECONDS,
+        version=_api_version(address, tls=tls),
+        credstore_env=dict.fromkeys(withheld, ""),
     )
     _make_wary(client.api, address)
     return client

@@ -6,6 +6,7 @@ it. What comes out is walked once more: a layer holds directories and regular fi
 
 import re
 import stat
+from collections.abc import Collection
 from pathlib import Path
 
 from evalcell_sandboxes.container import complaints, uv
@@ -51,9 +52,11 @@ def install(
     python: str,
     platform: str,
     progress: Progress,
+    withheld: Collection[str] = (),
     most_bytes: int = uv.MOST_BYTES,
 ) -> int:
-    """Fills an empty directory with the packages of a lock and gives their size in bytes. Removes it if that fails.
+    """Fills an empty directory with the packages of a lock and gives their size in bytes. Removes it if that fails. The
+    installer is told of the user's environment but for the variables that are withheld.
 
     Raises:
         ValueError: The lock is none, or the directory holds something.
@@ -65,27 +68,31 @@ def install(
     if any(target.iterdir()):
         raise ValueError(f"Packages are installed into an empty directory, and {str(target)!r} holds something.")
     try:
-        _unpack(lock, target, python, platform, progress, most_bytes)
+        names = complaints.listed(packages(lock))
+        with uv.workplace(progress, withheld) as place:
+            progress(f"Installing {names}")
+            place.run(
+                [
+                    *_FLAGS,
+                    "--target",
+                    str(target.absolute()),
+                    "--python-version",
+                    python,
+                    "--python-platform",
+                    platform,
+                ],
+                lock,
+                doing=f"install {names}",
+                seconds=_INSTALL_SECONDS,
+                most_bytes=most_bytes,
+                watched=[target.absolute()],
+                heard=lambda line: _tell(line, progress),
+            )
         _drop_scripts(target)
         return _settle(target)
     except BaseException:
         discard(target)
         raise
-
-
-def _unpack(lock: str, target: Path, python: str, platform: str, progress: Progress, most_bytes: int) -> None:
-    names = complaints.listed(packages(lock))
-    with uv.workplace(progress) as place:
-        progress(f"Installing {names}")
-        place.run(
-            [*_FLAGS, "--target", str(target.absolute()), "--python-version", python, "--python-platform", platform],
-            lock,
-            doing=f"install {names}",
-            seconds=_INSTALL_SECONDS,
-            most_bytes=most_bytes,
-            watched=[target.absolute()],
-            heard=lambda line: _tell(line, progress),
-        )
 
 
 _FLAGS = [

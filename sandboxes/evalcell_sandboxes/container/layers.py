@@ -7,7 +7,6 @@ removed; a build that fails leaves nothing behind.
 
 import contextlib
 import hashlib
-import json
 import os
 import tarfile
 import threading
@@ -15,56 +14,25 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import msgspec
 from filelock import FileLock, Timeout
 
-from evalcell_sandboxes import disk
-from evalcell_sandboxes.caching import alone, cache_dir, private_dir, replacing
-from evalcell_sandboxes.container import box, installing, locking
+from evalcell_sandboxes.caching import alone, private_dir
+from evalcell_sandboxes.container import box, installing, locking, presence
 from evalcell_sandboxes.container.bases import BELOW, LAYER, Base
 from evalcell_sandboxes.container.engine import OWNER, Engine
 from evalcell_sandboxes.container.trees import discard
-from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
+from evalcell_sandboxes.errors import SandboxFault
 from evalcell_sandboxes.sandbox import Progress
 
 PACKAGES = "/opt/evalcell/packages"
 """Where the packages are in an image."""
-REPOSITORY = "evalcell-layer"
 _FORMAT = "1"
 _COMPILE_SECONDS = 900
 _COMPILE_BYTES = 4 * 1024**3
 # Tests are seldom imported, and are a third of what there is to compile.
 _COMPILE = ["-m", "compileall", "-q", "-x", "/tests?/", "--invalidation-mode", "unchecked-hash", PACKAGES]
 _ROOT = 0
-_DAY_SECONDS = 86_400.0
-
-
-class Layer(msgspec.Struct, frozen=True):
-    """A layer that is on the engine, and the image that it stands on: a base, or another layer's.
-
-    Its size is without what is below. Times are in seconds since 1970, `used` is None where nobody has noted any.
-    """
-
-    key: str
-    packages: tuple[str, ...]
-    assets: tuple[str, ...]
-    python: str
-    base: str
-    size_bytes: int
-    built: float
-    used: float | None
-    evaluators: tuple[str, ...]
-    image: str = ""
-    stands_on: str = ""
-
-
-class _Uses(msgspec.Struct):
-    """Who has used a layer, and when."""
-
-    used: float
-    evaluators: dict[str, float] = {}
 
 
 def key_of(base: Base, lock: str) -> str:
@@ -74,7 +42,7 @@ def key_of(base: Base, lock: str) -> str:
 
 def image_of(base: Base, lock: str) -> str:
     """The image that a program with that lock runs in."""
-    return f"{REPOSITORY}:{key_of(base, lock)}" if lock else base.image
+    return f"{presence.REPOSITORY}:{key_of(base, lock)}" if lock else base.image
 
 
 def ensure(engine: Engine, base: Base, lock: str, evaluator: str, progress: Progress) -> None:
@@ -94,7 +62,7 @@ def keep(engine: Engine, key: str, evaluator: str, progress: Progress, build: Ca
         with alone(_lock(key), progress, "another process that builds the same layer"):
             if not _exists(engine, key):  # or else somebody has built it while we waited
                 build(key)
-    _note_use(key, evaluator)
+    presence.note_use(key, evaluator)
 
 
 def _exists(engine: Engine, key: str) -> bool:
@@ -102,7 +70,7 @@ def _exists(engine: Engine, key: str) -> bool:
 
     with engine.translated("a layer was looked for"):
         try:
-            engine.client.images.get(f"{REPOSITORY}:{key}")
+            engine.client.images.get(f"{presence.REPOSITORY}:{key}")
         except ImageNotFound:
             return False
     return True
@@ -112,7 +80,9 @@ def _build(engine: Engine, key: str, base: Base, lock: str, progress: Progress) 
     with _workplace(key) as scratch:
         target = scratch / "packages"
         platform = installing.platform_of(base.machine, base.libc)
-        size = installing.install(lock, target, python=base.python, platform=platform, progress=progress)
+        size = installing.install(
+            lock, target, python=base.python, platform=platform, progress=progress, withheld=engine.withheld
+        )
         labels = _labels(key, base, lock)
         with _builder(engine, base, labels) as container:
             progress(f"Copying {size / 1e6:,.0f} MB of packages into the layer")
@@ -126,7 +96,7 @@ def _build(engine: Engine, key: str, base: Base, lock: str, progress: Progress) 
 @contextmanager
 def _workplace(key: str) -> Iterator[Path]:
     """A directory to unpack into. What builds have left that were killed is removed first: nobody holds their locks."""
-    home = private_dir(_notes() / "work")
+    home = private_dir(presence.notes() / "work")
     for left in home.iterdir():
         with contextlib.suppress(Timeout), FileLock(_lock(left.name), timeout=0):
             discard(left)
@@ -140,7 +110,7 @@ def _workplace(key: str) -> Iterator[Path]:
 
 
 def _lock(key: str) -> Path:
-    return _notes() / f"{key}.lock"
+    return presence.notes() / f"{key}.lock"
 
 
 @contextmanager
@@ -217,107 +187,11 @@ def _labels(key: str, base: Base, lock: str) -> dict[str, str]:
 def commit(engine: Engine, container: str, key: str, labels: dict[str, str]) -> None:
     """Makes a layer of a container that has these labels already: Podman takes them from there, and from nowhere else.
 
-    Nobody owns a layer, as somebody does the container.
+    Nobody owns a layer, as somebody does the container. One that another machine has built meanwhile loses its name to
+    it, and goes unless it is in use.
     """
     with engine.translated("a layer was kept"):
         engine.api.commit(
-            container, repository=REPOSITORY, tag=key, pause=False, conf={"Labels": {**labels, OWNER: ""}}
+            container, repository=presence.REPOSITORY, tag=key, pause=False, conf={"Labels": {**labels, OWNER: ""}}
         )
-
-
-# -- what there is --------------------------------------------------------------------------------------------------
-def found(engine: Engine) -> list[Layer]:
-    """Every layer on the engine, the one used last first."""
-    with engine.translated("layers were listed"):
-        images = engine.api.images(filters={"label": LAYER})
-        sizes = {image["Id"]: image["Size"] for image in engine.api.images(all=True)}
-    ours = [image for image in images if LAYER in (image["Labels"] or {})]
-    layers = [_layer(image, sizes) for image in ours]
-    return sorted(layers, key=lambda layer: layer.used or layer.built, reverse=True)
-
-
-def _layer(image: dict[str, Any], sizes: dict[str, int]) -> Layer:
-    labels = image["Labels"]
-    key, below = labels[LAYER], labels.get(BELOW, "")
-    uses = _uses(key)
-    return Layer(
-        key=key,
-        packages=tuple(labels.get("evalcell.packages", "").split()),
-        assets=tuple(json.loads(labels.get("evalcell.assets", "[]"))),
-        python=labels.get("evalcell.python", ""),
-        base=labels.get("evalcell.base.name", ""),
-        size_bytes=image["Size"] - sizes.get(below, 0),
-        built=float(labels.get("evalcell.built", image["Created"])),
-        used=uses.used if uses else None,
-        evaluators=tuple(sorted(uses.evaluators)) if uses else (),
-        image=image["Id"],
-        stands_on=below,
-    )
-
-
-def remove(engine: Engine, key: str) -> None:
-    """Removes a layer.
-
-    Raises:
-        SandboxUnavailable: A run is using it, here or on another machine, or something stands on it.
-    """
-    with disk.alone_with(held_as(key)) as free, engine.translated("a layer was removed"):
-        if not free:
-            raise SandboxUnavailable("container", f"layer {key[:12]} is in use. Try again when its runs are done.")
-        image = str(engine.client.images.get(f"{REPOSITORY}:{key}").id)
-        _require_top(engine, key, image)
-        _remove_image(engine, key, image)
-        (_notes() / f"{key}.json").unlink(missing_ok=True)
-
-
-def _require_top(engine: Engine, key: str, image: str) -> None:
-    """Engines differ in what they do with an image that another stands on; none of them frees its space."""
-    if above := " ".join(layer.key[:12] for layer in found(engine) if layer.stands_on == image):
-        raise SandboxUnavailable(
-            "container", f"layer {key[:12]} is what others stand on. Remove those first: evalcell layers rm {above}"
-        )
-
-
-def _remove_image(engine: Engine, key: str, image: str) -> None:
-    """Not by its name: Docker would take that away, and keep the image if somebody else has built on it."""
-    from docker.errors import APIError
-
-    try:
-        engine.api.remove_image(image)
-    except APIError as error:
-        if error.status_code != 409:  # noqa: PLR2004 - a conflict
-            raise
-        raise SandboxUnavailable(
-            "container", f"layer {key[:12]} is in use. Try again when it is not. The engine says: {error.explanation}"
-        ) from error
-
-
-def held_as(key: str) -> str:
-    """What whoever uses a layer holds."""
-    return f"layer-{key}"
-
-
-def unused(engine: Engine, days: float) -> list[Layer]:
-    """The layers that nobody has used for so many days."""
-    limit = time.time() - days * _DAY_SECONDS
-    return [layer for layer in found(engine) if (layer.used or layer.built) <= limit]
-
-
-def _notes() -> Path:
-    return private_dir(private_dir(cache_dir() / "container") / "layers")
-
-
-def _uses(key: str) -> _Uses | None:
-    try:
-        return msgspec.json.decode((_notes() / f"{key}.json").read_bytes(), type=_Uses)
-    except (OSError, msgspec.DecodeError):
-        return None
-
-
-def _note_use(key: str, evaluator: str) -> None:
-    now = time.time()
-    uses = _uses(key) or _Uses(now)
-    uses.used = now
-    uses.evaluators[evaluator] = now
-    with replacing(_notes() / f"{key}.json") as file:
-        file.write_bytes(msgspec.json.encode(uses))
+    presence.remove_spares(engine, key)

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from evalcell_sandboxes.errors import SandboxUnavailable
+from evalcell_sandboxes.site import bare
 
 _WHEELS_EXPECT = (
     "libstdc++.so.6",
@@ -84,7 +85,7 @@ def _linked(objects: list[Path]) -> Iterator[tuple[str | None, Path]]:
             "Install it (on Debian: libc-bin), or name an image that the engine can pull.",
         )
     # It fails when one object of many is linked with nothing, which is no failure here.
-    done = subprocess.run([command, *map(str, objects)], capture_output=True, text=True, check=False)
+    done = subprocess.run([command, *map(str, objects)], env=bare(), capture_output=True, text=True, check=False)
     for found in _LINE.finditer(done.stdout):
         name = found["name"]
         yield (Path(name).name if name else None), Path(found["path"])

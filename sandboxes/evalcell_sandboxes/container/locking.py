@@ -11,7 +11,7 @@ through that an installer could take for an order.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 
@@ -60,8 +60,16 @@ def made_for(lock: str) -> MadeFor | None:
     return made if _header(made) == found[0] else None
 
 
-def lock(requirements: Sequence[str], python: str, progress: Progress, *, most_bytes: int = uv.MOST_BYTES) -> str:
-    """Resolves the requirements for every platform, from that version of Python on.
+def lock(
+    requirements: Sequence[str],
+    python: str,
+    progress: Progress,
+    *,
+    withheld: Collection[str] = (),
+    most_bytes: int = uv.MOST_BYTES,
+) -> str:
+    """Resolves the requirements for every platform, from that version of Python on. The installer is told of the user's
+    environment but for the variables that are withheld.
 
     Raises:
         ValueError: One of them is no requirement by name; nothing was asked of any index.
@@ -72,7 +80,7 @@ def lock(requirements: Sequence[str], python: str, progress: Progress, *, most_b
     names = _names(asked)
     if not asked.requirements:
         raise ValueError("There are no requirements to lock.")
-    with uv.workplace(progress) as place:
+    with uv.workplace(progress, withheld) as place:
         progress(f"Resolving {names}")
         resolved = place.run(
             _arguments(asked.python),

@@ -28,6 +28,7 @@ from evalcell_sandboxes.caching import replacing
 from evalcell_sandboxes.container import libraries
 from evalcell_sandboxes.errors import SandboxUnavailable
 from evalcell_sandboxes.sandbox import Progress
+from evalcell_sandboxes.site import bare
 
 USER_ID = 65532
 """Whom evaluators run as. The number has no account on any usual host."""
@@ -225,7 +226,7 @@ def _compile(root: Path) -> None:
 
 def _compile_shard(root: Path, sources: list[str]) -> subprocess.CompletedProcess[str]:
     """In a process of its own, always in the same order: what was compiled before shows in the bytes."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment = {name: value for name, value in bare().items() if not name.startswith("PYTHON")}
     return subprocess.run(
         [
             *(str(_executable()), "-S", "-s", "-P", "-m", "compileall", "-q", "-f"),

@@ -72,7 +72,7 @@ class ContainerSandbox(Sandbox):
         kept = private_dir(private_dir(cache_dir() / "container") / "locks") / f"{key}.txt"
         if kept.exists() and not anew:
             return kept.read_text(encoding="utf-8")
-        made = locking.lock(requirements, python, progress)
+        made = locking.lock(requirements, python, progress, withheld=self._site.withheld)
         with replacing(kept) as file:
             file.write_text(made, encoding="utf-8")
         return made

@@ -15,7 +15,7 @@ from functools import partial
 from typing import IO
 
 from evalcell_sandboxes import assets
-from evalcell_sandboxes.container import box, layers
+from evalcell_sandboxes.container import box, layers, presence
 from evalcell_sandboxes.container.bases import BELOW, LAYER, Base
 from evalcell_sandboxes.container.engine import Engine
 from evalcell_sandboxes.program import Asset, Program
@@ -29,7 +29,7 @@ _ROOT = 0
 def image_of(base: Base, program: Program) -> str:
     """The image that a program runs in."""
     below = layers.image_of(base, program.lock)
-    return f"{layers.REPOSITORY}:{_key_of(base, program)}" if program.assets else below
+    return f"{presence.REPOSITORY}:{_key_of(base, program)}" if program.assets else below
 
 
 def keys_of(base: Base, program: Program) -> list[str]:

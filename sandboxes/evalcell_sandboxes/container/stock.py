@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from msgspec.structs import replace
 
 from evalcell_sandboxes import disk
-from evalcell_sandboxes.container import bases, layers, shipping, uv
+from evalcell_sandboxes.container import bases, presence, shipping, uv
 from evalcell_sandboxes.container.bases import Base
 from evalcell_sandboxes.container.engine import Engine
-from evalcell_sandboxes.container.layers import Layer
+from evalcell_sandboxes.container.presence import Layer
 from evalcell_sandboxes.disk import Kept
 from evalcell_sandboxes.errors import SandboxError, SandboxUnavailable
 from evalcell_sandboxes.program import Program
@@ -24,15 +24,14 @@ def kept(engine: Engine) -> list[Kept]:
     """
     found = uv.kept()
     with contextlib.suppress(SandboxError):  # no engine answers, so nothing is asked for its room
-        found += _from_the_top(layers.found(engine), bases.kept(engine))
+        found += _from_the_top(presence.found(engine), bases.kept(engine))
     return found
 
 
 def _from_the_top(found: list[Layer], grounds: list[Kept]) -> list[Kept]:
     """Layers and then bases, each after what stands on it, and used no earlier: only in that order can they go."""
     kept, used = [], defaultdict[str, float](float)
-    below = {layer.stands_on for layer in found}
-    for layer in sorted(found, key=lambda layer: layer.image in below):  # nothing stands on assets
+    for layer in sorted(found, key=lambda layer: not layer.assets):  # nothing stands on those
         if layer.used is not None:
             last = max(layer.used, used[layer.image])
             used[layer.stands_on] = max(last, used[layer.stands_on])
@@ -47,7 +46,7 @@ def discard(engine: Engine, item: Kept) -> bool:
     if item.kind == "base":
         return bases.remove(engine, item.key)
     try:
-        layers.remove(engine, item.key)
+        presence.remove(engine, item.key)
     except SandboxUnavailable:
         return False
     return True
@@ -56,5 +55,5 @@ def discard(engine: Engine, item: Kept) -> bool:
 @contextmanager
 def holding(base: Base, program: Program) -> Iterator[None]:
     """Keeps the layers of a program where they are, and the base under them."""
-    with disk.held(bases.held_as(base.image), *map(layers.held_as, shipping.keys_of(base, program))):
+    with disk.held(bases.held_as(base.digest), *map(presence.held_as, shipping.keys_of(base, program))):
         yield

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -58,9 +58,10 @@ _KEPT_BYTES = 64 * 1024
 class Workplace:
     """A directory for one run of uv, and the cache that runs share, held by nobody else meanwhile."""
 
-    def __init__(self, cache: Path, directory: Path) -> None:
+    def __init__(self, cache: Path, directory: Path, withheld: Collection[str] = ()) -> None:
         self.cache = cache
         self.directory = directory
+        self._told = {name: value for name, value in os.environ.items() if name not in {*_NOT_HANDED_ON, *withheld}}
 
     def run(
         self,
@@ -97,7 +98,7 @@ class Workplace:
         given.write_text(text, encoding="utf-8")
         with given.open("rb") as stdin, (self.directory / "output").open("wb") as stdout:
             process = subprocess.Popen(
-                [binary(), *arguments, *_always()],
+                [binary(), *arguments, *_always(self._told)],
                 cwd=self.directory,
                 env=self._environment(),
                 stdin=stdin,
@@ -115,14 +116,14 @@ class Workplace:
                 _kill(process)
 
     def _environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if name not in _NOT_HANDED_ON}
         own = {"UV_CACHE_DIR": str(self.cache), "TMPDIR": str(self.directory)}
-        return {**kept, **indexes.variables(os.environ), **own}
+        return {**self._told, **indexes.variables(self._told), **own}
 
 
 @contextmanager
-def workplace(progress: Progress) -> Iterator[Workplace]:
-    """Makes the directory in which uv runs, and waits until no other process uses the cache.
+def workplace(progress: Progress, withheld: Collection[str] = ()) -> Iterator[Workplace]:
+    """Makes the directory in which uv runs, and waits until no other process uses the cache. uv is told of the user's
+    environment, because there are many ways to sign in to an index, but for the variables that are withheld.
 
     The cache is evalcell's own, also where `UV_CACHE_DIR` is set. In a cache that is shared with the user's other
     work there may be wheels that were built here from source, which uv would take for good ones; and what strangers
@@ -138,7 +139,7 @@ def workplace(progress: Progress) -> Iterator[Workplace]:
             # uv looks for settings in this directory and in those above it, up to the first that it finds. This one
             # ends the search, whoever can write above. The user's own and the system's are read besides.
             (directory / "uv.toml").touch()
-            yield Workplace(private_dir(home / "cache"), directory)
+            yield Workplace(private_dir(home / "cache"), directory, withheld)
         finally:
             discard(directory)
 
@@ -184,10 +185,10 @@ def minor(python: str) -> str:
     return ".".join(python.split(".")[:2])
 
 
-def _always() -> list[str]:
+def _always(environ: Mapping[str, str]) -> list[str]:
     """What holds for every run: wheels alone, no Python but this one, and no index where pip is told to ask none."""
     flags = ["--only-binary", ":all:", "--python", sys.executable, "--no-python-downloads", "--color", "never"]
-    return [*flags, "--no-index"] if indexes.without_index(os.environ) else flags
+    return [*flags, "--no-index"] if indexes.without_index(environ) else flags
 
 
 def _deaf(line: str) -> None:

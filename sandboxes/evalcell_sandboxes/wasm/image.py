@@ -9,8 +9,8 @@ image: what only building needs is imported there.
 """
 
 import hashlib
-import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 COMPONENTIZE_PY = "0.25.1"
@@ -54,8 +54,8 @@ def can_build() -> bool:
         return False
 
 
-def build(target: Path) -> None:
-    """Builds the image and leaves it, compressed, at `target`.
+def build(target: Path, environ: Mapping[str, str]) -> None:
+    """Builds the image and leaves it, compressed, at `target`. `environ` is what the builder is told of.
 
     Raises:
         subprocess.CalledProcessError: componentize-py failed; its output is in the exception.
@@ -74,7 +74,7 @@ def build(target: Path) -> None:
         command = [sys.executable, "-c", "from componentize_py import script; script()"]
         command += ["-q", "-d", "wit", "-w", "guest", "componentize", "-p", ".", "app", "-o", str(image)]
         # An active virtual environment would be searched for modules, and its packages would end up in the image.
-        environment = {name: value for name, value in os.environ.items() if name != "VIRTUAL_ENV"}
+        environment = {name: value for name, value in environ.items() if name != "VIRTUAL_ENV"}
         subprocess.run(command, cwd=sources, env=environment, check=True, capture_output=True, text=True)
         with gzip.open(target, "wb", compresslevel=9) as out, image.open("rb") as built:
             shutil.copyfileobj(built, out)

@@ -24,6 +24,7 @@ from evalcell_sandboxes.caching import alone, cache_dir, cache_path, private_dir
 from evalcell_sandboxes.disk import Kept
 from evalcell_sandboxes.errors import SandboxFault, SandboxUnavailable
 from evalcell_sandboxes.sandbox import Progress, silent
+from evalcell_sandboxes.site import bare
 from evalcell_sandboxes.versions import installed
 from evalcell_sandboxes.wasm import image
 from evalcell_sandboxes.wasm.prereqs import unavailable_reason
@@ -72,7 +73,10 @@ def prepare(progress: Progress) -> Path:
         with contextlib.suppress(OSError):  # whoever cannot write there cannot remove it either
             os.utime(compiled)
         return compiled
-    with alone(compiled.with_suffix(".lock"), progress, "another process that compiles the same"):
+    with (
+        alone(compiled.with_suffix(".lock"), progress, "another process that compiles the same"),
+        disk.held(_held_as(image.file_name())),
+    ):
         if not compiled.exists():
             source = _image(progress)
             progress("Compiling Python for this machine (once)")
@@ -111,14 +115,14 @@ def _image(progress: Progress) -> Path:
         progress("Building the guest image (once)")
         with replacing(cached) as temporary:
             try:
-                image.build(temporary)
+                image.build(temporary, bare())
             except subprocess.CalledProcessError as error:
                 raise SandboxFault(f"componentize-py could not build the guest image:\n{error.stderr}") from error
     return cached
 
 
 def _run(command: list[str], purpose: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=bare(), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SandboxFault(f"Could not {purpose} (exit code {done.returncode}):\n{done.stderr[-2000:]}")
 
