@@ -1,5 +1,6 @@
 """The project's own files agree with each other."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -30,6 +31,18 @@ def test_requirements_are_locked_with_hashes_and_without_addresses():
     assert locked.count("--hash=sha256:") >= len(pinned)
     assert "://" not in locked
     assert "--index" not in locked
+
+
+def test_no_program_is_started_with_an_environment_that_nobody_has_thought_about():
+    """What the user has set may be a secret that was granted to code, and to nothing else."""
+    started = []
+    for path in (path for place in ("runtime", "sandboxes") for path in (ROOT / place).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("subprocess.run", "subprocess.Popen"):
+                told = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}.get("env", "everything")
+                started.append((path.name, told))
+    assert len(started) >= 6
+    assert [name for name, told in started if "everything" in told or "os.environ" in told] == []
 
 
 PUBLIC = """

@@ -20,7 +20,9 @@ import pytest
 from packages import served
 from watching import Watch
 
+from evalcell_sandboxes import Site
 from evalcell_sandboxes.caching import cache_path
+from evalcell_sandboxes.container.engine import Engine
 from evalcell_sandboxes.wasm import image
 
 SOURCE = """
@@ -211,6 +213,23 @@ def test_nothing_that_prepares_a_run_is_told_a_granted_value(
         client.api.remove_image(layer["Id"])
 
 
+def test_what_keeps_the_passwords_of_registries_is_told_no_granted_value(engine_address, canary, tmp_path, monkeypatch):
+    """The engine's client starts such a program when it pulls a base image."""
+    told, name = tmp_path / "told", f"CANARY_{secrets.token_hex(4)}"
+    (tmp_path / "docker-credential-watched").write_text(f"#!/bin/sh\nenv > {told}\nexit 1\n")
+    (tmp_path / "docker-credential-watched").chmod(0o755)
+    (tmp_path / "config.json").write_text('{"credsStore": "watched"}')
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv(name, canary)
+    for withheld in ((name,), (f"{name}_CONTROL",)):
+        engine = Engine(Site(engine=engine_address, withheld=withheld))
+        with pytest.raises(docker.errors.DockerException):
+            engine.api.pull("localhost:1/nothing", tag="1")
+        assert "PATH=" in told.read_text()
+        assert (canary in told.read_text()) == (withheld != (name,))
+
+
 def test_no_image_and_no_container_holds_a_granted_value(
     container_wall, engine_address, evalcell, write, rows, canary, tmp_path
 ):
@@ -260,7 +279,6 @@ def test_no_image_and_no_container_holds_a_granted_value(
 def _on_disk(tmp_path: Path, canary: str) -> list[str]:
     """The files of this test, of the cache and of the data directory that hold it."""
     from evalcell.data import data_path
-    from evalcell_sandboxes.caching import cache_path
 
     found = []
     for place in (tmp_path, cache_path(), data_path()):
