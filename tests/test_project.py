@@ -33,12 +33,19 @@ def test_requirements_are_locked_with_hashes_and_without_addresses():
     assert "--index" not in locked
 
 
+STARTS_A_PROGRAM = (
+    r"subprocess\.(?!CalledProcessError).+|os\.(system|popen|spawn.*|exec.*|posix_spawn.*)|platform\.processor"
+)
+
+
 def test_no_program_is_started_with_an_environment_that_nobody_has_thought_about():
     """What the user has set may be a secret that was granted to code, and to nothing else."""
     started = []
-    for path in (path for place in ("runtime", "sandboxes") for path in (ROOT / place).rglob("*.py")):
+    for path in (
+        path for place in ("runtime", "sandboxes") for path in (ROOT / place).rglob("*.py") if "guest" not in path.parts
+    ):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("subprocess.run", "subprocess.Popen"):
+            if isinstance(node, ast.Call) and re.fullmatch(STARTS_A_PROGRAM, ast.unparse(node.func)):
                 told = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}.get("env", "everything")
                 started.append((path.name, told))
     assert len(started) >= 6

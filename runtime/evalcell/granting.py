@@ -27,6 +27,7 @@ _PART_CHARACTERS = 6
 _NUMBER_CHARACTERS = 12
 """From here on a value is not to be part of a number either."""
 _MOST_TRIES = 64
+_LONGEST_NAME = 60
 _NOTE = re.compile(r"(?:\\x[0-9a-f]{2}){0,3}\n\[\d+ more bytes were dropped: the limit is \d+\]")
 """What is said where prints were cut, after what is left of a character that was cut in two."""
 _APART = "\0"
@@ -43,13 +44,20 @@ def granted_values(names: Sequence[str]) -> dict[str, str]:
     for name in names:
         value = os.environ.get(name)
         if value is None:
-            raise UsageError(f"The variable {name!r} is granted, but not set here. Set it, such as: export {name}=...")
+            raise UsageError(_not_set(name))
         try:
             value.encode()
         except UnicodeEncodeError:
             raise UsageError(f"The variable {name!r} is granted, but what it holds is no text.") from None
         values[name] = value
     return values
+
+
+def _not_set(name: str) -> str:
+    """Tokens may pass for names. What does not look like one is not repeated: it may be the value itself."""
+    if not re.fullmatch(r"[A-Z_][A-Z0-9_]*|[a-z]{1,12}_proxy", name) or len(name) > _LONGEST_NAME:
+        return "A variable is granted that is not set here. Name it as it is called, such as API_TOKEN, and set it."
+    return f"The variable {name!r} is granted, but not set here. Set it, such as: export {name}=..."
 
 
 class Mask:
@@ -124,7 +132,7 @@ class Mask:
         decoded = msgspec.json.decode(value)
         texts = _APART.join(_leaves(decoded, str))
         if self._numbers:
-            self._check_numbers(list(_leaves(decoded, (int, float))))
+            self._check_numbers([number for number in _leaves(decoded, (int, float)) if not isinstance(number, bool)])
         forms = {form: instead for form, instead in self._forms.items() if form in texts}
         return msgspec.json.encode(_walk(decoded, forms)) if forms else value
 
@@ -181,11 +189,11 @@ def _walk_table(table: dict[str, Any], forms: Mapping[str, str]) -> dict[str, An
 
 
 def _digits(form: str) -> str | None:
-    """What is sure to be there of a form if it is taken for a number, which is written without sign and zeros before
-    it. None where it is no number, or too short to be told from chance.
+    """What is sure to be there of a form if it is taken for a number, which is written without sign and without zeros
+    that mean nothing. None where it is no number, or too short to be told from chance.
     """
     number = form[1:] if form.startswith(("+", "-")) else form
-    digits = number.lstrip("0.")
+    digits = (number.rstrip("0").rstrip(".") if "." in number else number).lstrip("0.")
     is_number = number.isascii() and number.replace(".", "", 1).isdecimal()
     return digits if is_number and len(digits) >= LEAST_CHARACTERS else None
 
@@ -219,6 +227,7 @@ def _forms(value: str) -> Iterator[str]:
         part for line in (value, *value.splitlines()) for part in (line, line.strip()) if len(part) >= LEAST_CHARACTERS
     ):
         yield text
+        yield _digits(text) or text
         yield repr(text)[1:-1]
         yield ascii(text)[1:-1]
         yield repr(text + "'\"")[1:-4]  # with both quotes around it in one text, its own are escaped

@@ -19,8 +19,6 @@ from msgspec import Struct
 from evalcell_sandboxes.caching import cache_dir, private_dir
 from evalcell_sandboxes.errors import SandboxFault
 
-_OURS_ALONE = (errno.EMFILE, errno.ENFILE)
-"""What keeps us from holding something, and nobody else from removing it."""
 _UNFINISHED_SECONDS = 3600.0
 """After so long, nobody is at work any more on a file that has not got its name yet."""
 Kind = Literal["layer", "base", "module", "download", "asset"]
@@ -52,7 +50,7 @@ def held(*keys: str) -> Iterator[None]:
             except SandboxFault:
                 continue
             except OSError as error:
-                if error.errno in _OURS_ALONE:
+                if error.errno == errno.EMFILE:  # which keeps nobody else from removing it
                     raise
         yield
 

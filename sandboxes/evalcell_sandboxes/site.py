@@ -13,7 +13,7 @@ class Site(Struct, frozen=True):
 
     `engine` is the address of a container engine, or the name of a context of the docker command; `base` an image that
     containers stand on; `runtime` an OCI runtime that the engine knows. `withheld` names the variables that are granted
-    to code: no other program that is started is told what they hold.
+    to code: no other program that is started is told what they hold, unless it would not work without.
     """
 
     engine: str = ""
@@ -31,8 +31,10 @@ _VARIABLES = (*ENVIRONMENT.values(), "DOCKER_CONTEXT", "DOCKER_TLS_VERIFY", "DOC
 
 _FOR_OUR_OWN = frozenset(
     {
-        *("HOME", "LANG", "PATH", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"),
-        *("PYTHONHOME", "PYTHONPATH", "PYTHONPLATLIBDIR", "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE"),
+        *("HOME", "LANG", "PATH", "TMPDIR", "TEMP", "TMP"),
+        *("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "NIX_LD", "NIX_LD_LIBRARY_PATH"),
+        *("PYTHONHOME", "PYTHONPATH", "PYTHONPLATLIBDIR", "PYTHONUSERBASE", "PYTHONNOUSERSITE"),
+        *("PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE"),
     }
 )
 

@@ -195,26 +195,32 @@ def test_what_was_in_use_when_it_was_built_again_goes_with_its_layer(shipped, ma
     assert own_engine.images == {below.image, below.stands_on}
 
 
-@pytest.mark.parametrize(
-    "labels",
-    [
-        pytest.param({"evalcell.layer": "abc"}, id="no-key"),
-        pytest.param({"evalcell.layer": "a" * 32, "evalcell.assets": "oops"}, id="no-assets"),
-        pytest.param({"evalcell.layer": "a" * 32, "evalcell.built": "yesterday"}, id="no-time"),
-        pytest.param({}, id="built-on-a-layer"),
-    ],
-)
-def test_images_of_others_are_left_alone_whatever_is_said_of_them(shipped, machine, own_engine, labels, evalcell):
+ODD_LABELS = [
+    {"evalcell.layer": "abc"},
+    {"evalcell.layer": "a" * 32, "evalcell.assets": "oops"},
+    {"evalcell.layer": "a" * 32, "evalcell.built": "yesterday"},
+    {},  # so it has those of what it was built on
+]
+
+
+def test_images_of_others_are_left_alone_whatever_is_said_of_them(shipped, machine, own_engine, evalcell):
     wall, top, below = shipped
-    container = own_engine.client.api.create_container(top.image, ["python3"], labels=labels)["Id"]
-    theirs = own_engine.client.api.commit(container, repository="theirs", tag="1", conf={"Labels": labels})["Id"]
-    own_engine.client.api.remove_container(container)
+    theirs = set()
+    for number, labels in enumerate(ODD_LABELS):
+        container = own_engine.client.api.create_container(top.image, ["python3"], labels=labels)["Id"]
+        for name in (f"theirs-{number}", None):
+            made = own_engine.client.api.commit(
+                container, repository=name, conf={"Labels": labels, "Env": [f"N={name}"]}
+            )
+            theirs.add(made["Id"])
+        own_engine.client.api.remove_container(container)
+    assert len(theirs) == 2 * len(ODD_LABELS)
     listed = evalcell("layers", "list", "--json", env=machine)
     assert listed.code == 0, listed.err
     assert {layer["key"] for layer in listed.json()} == {top.key, below.key}
     assert disk.sizes([wall])["layer"] == top.size_bytes + below.size_bytes
     disk.prune([wall], 0)
-    assert own_engine.images == {theirs, top.image, below.image, below.stands_on}, "which it stands on"
+    assert own_engine.images == {*theirs, top.image, below.image, below.stands_on}, "which they stand on"
 
 
 def test_a_base_that_is_made_anew_while_it_is_held_is_held_too(shipped, own_engine):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from boxed import ask, boxed, value
+from docker.errors import ImageNotFound
 from packages import served
 
 from evalcell_sandboxes import silent
@@ -203,6 +204,15 @@ def test_two_that_need_the_same_layer_build_it_once(write, made, untouched, tmp_
     assert [process.returncode for process in both] == [0, 0], said
     assert len(made()) == 1
     assert sum("Keeping the layer" in err for _, err in said) == 1, said
+
+
+def test_a_spare_that_another_machine_has_just_removed_is_no_reason_to_fail(usual_engine, container_wall, monkeypatch):
+    labels = presence._Labels("a" * 32)
+    spares = [presence._Image(f"sha256:{number:064x}", 1, 0.0, number == 0, labels, ()) for number in range(3)]
+    monkeypatch.setattr(presence, "_images", lambda _: {labels.key: spares})
+    presence.remove_spares(usual_engine, labels.key)
+    with pytest.raises(ImageNotFound):
+        presence._remove_image(usual_engine, labels.key, spares[1].id)
 
 
 # -- builds that fail --------------------------------------------------------------------------------------------------

@@ -47,6 +47,13 @@ def test_a_lock_tells_what_it_was_made_for(configured):
     check(made)
 
 
+def test_what_steers_the_installer_does_so_also_where_it_is_granted_to_code(configured):
+    """Else packages would come from somewhere else than the operator has said."""
+    wheel = configured.wheel("private-package")
+    made = lock(["private-package"], "3.11", silent, withheld=["UV_DEFAULT_INDEX", "HOME", "https_proxy", "TOKEN"])
+    assert wheel in made
+
+
 @pytest.mark.parametrize(
     "header",
     [

@@ -195,12 +195,19 @@ def test_a_value_that_comes_back_as_a_number_is_no_result(granted, value):
         pytest.param("1234567890", b"91234567890.5", id="too-short-to-be-told-from-chance"),
         pytest.param("0000000001", b'{"score": 1}', id="little-but-zeros"),
         pytest.param("12.345.678.90", b"1234567890", id="no-number"),
+        pytest.param("1.0000000", b"[1, 1.0, true]", id="zeros-after-a-point"),
+        pytest.param("0.50000000", b"0.5", id="zeros-after-a-fraction"),
         pytest.param("...........", b"0", id="no-digits"),
         pytest.param("1234567890", b"1" + b"0" * 400, id="too-large-for-a-float"),
     ],
 )
 def test_a_number_that_is_none_of_the_values_is_a_result(granted, value):
     assert Mask({"PIN": granted}).outcome(Returned(value=value)).value == value
+
+
+def test_a_number_is_hidden_in_text_without_its_zeros_too():
+    assert Mask({"PIN": "0012345678"}).text("it is 12345678!") == "it is [PIN is hidden]!"
+    assert Mask({"CALL": "+14155550123"}).text("call 14155550123") == "call [CALL is hidden]"
 
 
 def test_every_way_out_of_a_session_is_looked_at():
@@ -226,6 +233,13 @@ def test_values_are_read_here_and_now_and_a_missing_one_is_named(monkeypatch):
     assert granted_values(["GRANTED"]) == {"GRANTED": "value"}
     with pytest.raises(UsageError, match="'ABSENT' is granted, but not set here"):
         granted_values(["GRANTED", "ABSENT"])
+
+
+@pytest.mark.parametrize("token", ["ghp_abcdefghijklmnop1234", "A" * 61, "d41d8cd98f00b204e9800998ecf8427e"[1:]])
+def test_a_token_that_passes_for_a_name_is_not_repeated(token):
+    with pytest.raises(UsageError, match="not set here") as refusal:
+        granted_values([token])
+    assert token not in str(refusal.value)
 
 
 def test_a_confinement_does_not_show_what_it_holds():

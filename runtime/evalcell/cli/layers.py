@@ -110,7 +110,7 @@ def rm(engine: Engine, keys: Sequence[str]) -> int:
 @click.option("--days", type=click.FloatRange(min=0), default=_DAYS, show_default=True, help="For how long.")
 @_engine_options
 def prune(engine: Engine, days: float) -> int:
-    """Remove the layers that nobody has used for so many days; with --days 0, all of them. One in use is presence."""
+    """Remove the layers that nobody has used for so many days; with --days 0, all of them. One in use is kept."""
     _remove(engine, presence.unused(engine, days))
     return 0
 

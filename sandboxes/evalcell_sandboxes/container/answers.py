@@ -51,6 +51,7 @@ class _ListedImage(Struct, rename="pascal"):
     created: float
     labels: dict[str, str] | None
     repo_tags: list[str] | None = None
+    parent_id: str = ""
 
 
 class _ListedContainer(Struct, rename="pascal"):

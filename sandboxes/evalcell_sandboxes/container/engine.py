@@ -63,7 +63,7 @@ class Engine:
             SandboxUnavailable: The settings make no sense, or nobody answers.
         """
         with self.translated("its version was asked for"):
-            return _client(self.found, self.withheld)
+            return _client(self.found, tuple(sorted(self.withheld)))
 
     @property
     def api(self) -> "APIClient":
@@ -157,8 +157,8 @@ class Engine:
 
 @cache
 def _client(address: Address, withheld: tuple[str, ...] = ()) -> "DockerClient":
-    """One for each engine and process: it keeps its connections. It may start a program that keeps the passwords of
-    registries, for which what is withheld is empty.
+    """One for each engine in a process, and for what is withheld: it keeps its connections. It may start a program that
+    knows the passwords of registries, for which what is withheld is empty.
     """
     import docker
 

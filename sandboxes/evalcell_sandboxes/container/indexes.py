@@ -11,6 +11,7 @@ it, so they would hide everything else, and a lock made from them would fit nowh
 
 import configparser
 import os
+import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ _INDEX_SETTINGS = ("index", "index-url", "extra-index-url", "find-links", "no-in
 _TLS_VARIABLES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "UV_SYSTEM_CERTS", "UV_NATIVE_TLS")
 _PROXY_VARIABLES = ("ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "all_proxy", "https_proxy", "http_proxy")
 _PIP_SECTIONS = ("global", "install")
+_STEERS = re.compile(r"(UV|PIP|XDG|SSL)_.*|(ALL|HTTPS?|NO)_PROXY|NETRC|HOME|PATH", re.IGNORECASE)
 
 
 def variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -42,6 +44,11 @@ def variables(environ: Mapping[str, str]) -> dict[str, str]:
     if not any(environ.get(name) for name in _PROXY_VARIABLES):
         found["ALL_PROXY"] = pip.get("proxy", "")
     return {name: value for name, value in found.items() if value}
+
+
+def steers(variable: str) -> bool:
+    """Whether a variable may decide where packages come from, for us or for uv."""
+    return _STEERS.fullmatch(variable) is not None
 
 
 def without_index(environ: Mapping[str, str]) -> bool:

@@ -14,11 +14,12 @@ from evalcell_sandboxes import disk
 from evalcell_sandboxes.caching import cache_dir, private_dir, replacing
 from evalcell_sandboxes.container.bases import BELOW, LAYER
 from evalcell_sandboxes.container.engine import Engine
-from evalcell_sandboxes.errors import SandboxUnavailable
+from evalcell_sandboxes.errors import SandboxError, SandboxUnavailable
 
 REPOSITORY = "evalcell-layer"
 _DAY_SECONDS = 86_400.0
 _NAMELESS = "<none>:<none>"
+_PREFIX = "sha256:"
 
 
 class Layer(msgspec.Struct, frozen=True):
@@ -56,7 +57,7 @@ class _Labels(msgspec.Struct):
     python: str = msgspec.field(name="evalcell.python", default="")
     packages: str = msgspec.field(name="evalcell.packages", default="")
     assets: str = msgspec.field(name="evalcell.assets", default="[]")
-    built: Annotated[float, msgspec.Meta(ge=0)] = msgspec.field(name="evalcell.built", default=0.0)
+    built: Annotated[float, msgspec.Meta(ge=0)] | None = msgspec.field(name="evalcell.built", default=None)
 
 
 class _Image(msgspec.Struct):
@@ -64,6 +65,7 @@ class _Image(msgspec.Struct):
 
     id: str
     size_bytes: int
+    created: float
     is_named: bool
     labels: _Labels
     assets: tuple[str, ...]
@@ -83,7 +85,9 @@ def _images(engine: Engine) -> dict[str, list[_Image]]:
 
 
 def _image(image: dict[str, Any]) -> _Image | None:
-    """An image, if it is a layer of ours. It may be anybody's: labels pass on to what is built on an image."""
+    """An image, if it is a layer of ours: by its name, or because it stands directly on what it says it does. Labels
+    pass on to whatever people build on an image.
+    """
     try:
         labels = msgspec.convert(image["Labels"] or {}, _Labels, strict=False)
         assets = msgspec.json.decode(labels.assets, type=tuple[str, ...])
@@ -91,7 +95,11 @@ def _image(image: dict[str, Any]) -> _Image | None:
         return None
     names = [tag.rpartition("/")[2] for tag in image.get("RepoTags") or () if tag != _NAMELESS]
     is_named = f"{REPOSITORY}:{labels.key}" in names
-    return None if names and not is_named else _Image(image["Id"], image["Size"], is_named, labels, assets)
+    parent = str(image.get("ParentId", "")).removeprefix(_PREFIX)  # which Podman leaves out
+    is_spare = not names and bool(parent) and parent == labels.below.removeprefix(_PREFIX)
+    if not (is_named or is_spare):
+        return None
+    return _Image(image["Id"], image["Size"], image["Created"], is_named, labels, assets)
 
 
 def found(engine: Engine) -> list[Layer]:
@@ -112,7 +120,7 @@ def _layer(images: list[_Image], sizes: dict[str, int]) -> Layer:
         python=labels.python,
         base=labels.base,
         size_bytes=sum(image.size_bytes - sizes.get(image.labels.below, 0) for image in images),
-        built=labels.built,
+        built=image.created if labels.built is None else labels.built,
         used=uses.used if uses else None,
         evaluators=tuple(sorted(uses.evaluators)) if uses else (),
         image=image.id,
@@ -137,10 +145,13 @@ def remove(engine: Engine, key: str) -> None:
 
 
 def remove_spares(engine: Engine, key: str) -> None:
-    """Removes what machines that share the engine have built of a layer at the same time, unless it is in use."""
-    for spare in _images(engine).get(key, [])[1:]:
-        with contextlib.suppress(SandboxUnavailable):
-            _remove_image(engine, key, spare.id)
+    """Removes what machines that share the engine have built of a layer at the same time, unless it is in use. One of
+    them may just do the same.
+    """
+    with contextlib.suppress(SandboxError):
+        for spare in _images(engine).get(key, [])[1:]:
+            with contextlib.suppress(SandboxError), engine.translated("a layer that was built twice was removed"):
+                _remove_image(engine, key, spare.id)
 
 
 def _require_top(engine: Engine, key: str, images: set[str]) -> None:

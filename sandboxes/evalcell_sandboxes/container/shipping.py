@@ -64,7 +64,7 @@ def _build(engine: Engine, key: str, base: Base, program: Program, progress: Pro
     labels = _labels(engine, key, base, program)
     with (
         tempfile.TemporaryFile(prefix="evalcell-assets-") as file,
-        _container(engine, base, program, labels) as container,
+        _container(engine, base, labels) as container,
     ):
         _pack(program.assets, file)
         file.seek(0)
@@ -74,11 +74,11 @@ def _build(engine: Engine, key: str, base: Base, program: Program, progress: Pro
 
 
 @contextmanager
-def _container(engine: Engine, base: Base, program: Program, labels: dict[str, str]) -> Iterator[str]:
+def _container(engine: Engine, base: Base, labels: dict[str, str]) -> Iterator[str]:
     """A container that is never started: files are put into it, and it is committed."""
     shape = box.Shape(memory_bytes=_BUILD_BYTES, user=_ROOT, builds=True, labels=labels)
     with engine.translated("a layer was begun"):
-        container = box.create(engine, layers.image_of(base, program.lock), [base.command], shape)
+        container = box.create(engine, labels[BELOW], [base.command], shape)
     try:
         yield container
     finally:

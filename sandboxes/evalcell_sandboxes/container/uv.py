@@ -61,7 +61,8 @@ class Workplace:
     def __init__(self, cache: Path, directory: Path, withheld: Collection[str] = ()) -> None:
         self.cache = cache
         self.directory = directory
-        self._told = {name: value for name, value in os.environ.items() if name not in {*_NOT_HANDED_ON, *withheld}}
+        kept_back = _NOT_HANDED_ON | {name for name in withheld if not indexes.steers(name)}
+        self._told = {name: value for name, value in os.environ.items() if name not in kept_back}
 
     def run(
         self,
@@ -123,7 +124,8 @@ class Workplace:
 @contextmanager
 def workplace(progress: Progress, withheld: Collection[str] = ()) -> Iterator[Workplace]:
     """Makes the directory in which uv runs, and waits until no other process uses the cache. uv is told of the user's
-    environment, because there are many ways to sign in to an index, but for the variables that are withheld.
+    environment, because there are many ways to sign in to an index, but for the variables that are withheld. What says
+    where packages come from is not: they would come from somewhere else.
 
     The cache is evalcell's own, also where `UV_CACHE_DIR` is set. In a cache that is shared with the user's other
     work there may be wheels that were built here from source, which uv would take for good ones; and what strangers

@@ -59,7 +59,7 @@ def _processor() -> str:
         with Path("/proc/cpuinfo").open(encoding="utf-8", errors="replace") as lines:
             return next((line for line in lines if line.startswith(("flags", "Features"))), "")
     except OSError:
-        return platform.processor()
+        return platform.machine()
 
 
 def prepare(progress: Progress) -> Path:
