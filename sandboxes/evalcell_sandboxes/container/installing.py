@@ -74,12 +74,12 @@ def install(
             place.run(
                 [
                     *_FLAGS,
-                    "--target",
-                    str(target.absolute()),
                     "--python-version",
                     python,
                     "--python-platform",
                     platform,
+                    "--target",
+                    str(target.absolute()),
                 ],
                 lock,
                 doing=f"install {names}",
