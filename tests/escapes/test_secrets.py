@@ -204,13 +204,13 @@ def test_nothing_that_prepares_a_run_is_told_a_granted_value(
         ):
             out, err = started.communicate(timeout=120)
     assert started.returncode == 0, err
+    with closing(docker.DockerClient(base_url=engine_address)) as client:
+        (layer,) = client.api.images(filters={"label": f"evalcell.packages={name}==1.0"})
+        client.api.remove_image(layer["Id"])
     assert json.loads(out)["scores"]["e"]["mean"] == len(canary)
     for program in ("wasm.module", "uv pip compile", "uv pip install"):
         assert watch.has_seen(program), program
     assert watch.seen == []
-    with closing(docker.DockerClient(base_url=engine_address)) as client:
-        (layer,) = client.api.images(filters={"label": f"evalcell.packages={name}==1.0"})
-        client.api.remove_image(layer["Id"])
 
 
 def test_what_keeps_the_passwords_of_registries_is_told_no_granted_value(engine_address, canary, tmp_path, monkeypatch):
