@@ -163,7 +163,7 @@ def find(engine: Engine, progress: Progress) -> Base:
 def _noted(base: Base) -> Base:
     """Notes that a base was used, if it is one that we have packed and so may remove."""
     if base.packed:
-        (_notes() / _note(base.image)).touch()
+        (_notes() / _file_name(base.image)).touch()
     return base
 
 
@@ -235,7 +235,7 @@ def kept(engine: Engine) -> list[Kept]:
     """The bases that were packed and used from here."""
     with engine.translated("bases were listed"):
         images = engine.api.images(filters={"label": _DIGEST})
-    there = {_note(image["Id"]): image for image in images}  # and what was built on them, which nobody has noted
+    there = {_file_name(image["Id"]): image for image in images}  # and what was built on them, which nobody has noted
     used = disk.files("base", _notes(), "base-*")
     return [
         Kept("base", there[note.key]["Id"], there[note.key]["Size"], note.used) for note in used if note.key in there
@@ -267,11 +267,11 @@ def _is_stood_on(engine: Engine, image: str) -> bool:
 
 def held_as(digest: str) -> str:
     """What whoever uses a base holds: also one that is made anew meanwhile, which is another image then."""
-    return f"base-{digest.replace(':', '-')}"
+    return _file_name(digest)
 
 
-def _note(image: str) -> str:
-    return f"base-{image.replace(':', '-')}"
+def _file_name(name: str) -> str:
+    return f"base-{name.replace(':', '-')}"
 
 
 def _notes() -> Path:
