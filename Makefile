@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test elsewhere soak lint format bench engine guest docs lock wheel wheels image clean
+.PHONY: help demo test controls elsewhere soak lint format bench engine guest docs lock wheel wheels image clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -24,7 +24,10 @@ demo: .venv/installed ## Set up, then score the example dataset in the sandbox
 
 PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile # several at a time
 test: .venv/installed ## Set up, then run the tests on the usual engine
-	$(PYTEST) -m "not elsewhere"
+	$(PYTEST) -m "not elsewhere and not control"
+
+controls: .venv/installed ## Show that every attack of the catalogue succeeds where there is no wall
+	$(BIN)/python -m pytest -n 3 -m control
 
 elsewhere: .venv/installed ## Run the tests that need Podman, gVisor or evalcell's own image
 	$(PYTEST) -m elsewhere
@@ -35,14 +38,17 @@ soak: .venv/installed ## Repeat the tests that kill and interrupt at random, hun
 lint: .venv/installed ## Check style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/deno fmt --check --quiet
+	$(BIN)/deno lint --quiet
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 format: .venv/installed ## Format the code and apply safe fixes
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/deno fmt --quiet
 
-bench: .venv/installed ## Measure rows/s, start-up and memory against baselines (eleven minutes)
+bench: .venv/installed ## Measure rows/s, start-up and memory against baselines (a quarter of an hour)
 	$(BIN)/python -m benchmarks
 
 engine: ## Find a container engine to test against, or start one of our own; print its address
@@ -58,7 +64,7 @@ LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashe
 lock: .venv/installed ## Resolve the dependencies anew: for development, for the build, for evalcell's own image
 	$(LOCK) pyproject.toml --group dev --upgrade --output-file requirements/dev.txt
 	$(LOCK) --group pyproject.toml:build --constraints requirements/dev.txt --output-file requirements/build.txt
-	$(LOCK) pyproject.toml --extra arrow --extra container --constraints requirements/dev.txt \
+	$(LOCK) pyproject.toml --extra arrow --extra container --extra deno --constraints requirements/dev.txt \
 	  --output-file requirements/image.txt
 
 wheel: .venv/installed ## Build the wheel, guest image inside, into dist/

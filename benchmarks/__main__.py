@@ -10,10 +10,9 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
-from benchmarks import chart, report
+from benchmarks import chart, containers, report, typescript
 from benchmarks.cases import CASES
 from benchmarks.chart import Series
-from benchmarks.containers import BARS, containers
 from benchmarks.parts import PARTS, PEER, Bench
 from benchmarks.report import Measurement
 from evalcell.running import cores
@@ -31,12 +30,13 @@ parts:
   lanes       rows/s with a lane for every core, against one lane
   start       seconds for ten rows with nothing compiled yet and after that, and for one row
   memory      peak memory on 200,000 rows, of the command and of a lane
+  typescript  rows/s and start of TypeScript in Deno, against the same evaluators in Python in WebAssembly
   containers  seconds and rows/s of scikit-learn in containers, against bare CPython with the same packages
 """
-_EPILOG = """A run of all parts takes ten to twelve minutes and leaves benchmarks/latest.json and docs/benchmarks.svg.
+_EPILOG = """A run of all parts takes a quarter of an hour and leaves benchmarks/latest.json and docs/benchmarks.svg.
 Other work on the machine makes everything slower: read the ratios. benchmarks/README.md explains every name.
 """
-_PARTS = {**PARTS, "containers": containers}
+_PARTS = {**PARTS, "typescript": typescript.typescript, "containers": containers.containers}
 _SERIES = {
     "bare_cpython": ("Bare CPython, no wall", False),
     "shared_state": ("evalcell, shared state", True),
@@ -59,7 +59,9 @@ def main() -> None:
                 Path(scratch), tell, rounds=1, seconds=0.2, many_rows=20_000, enduring_rows=20_000, container_rows=1_000
             )
         measurements = [found for part in arguments.parts or _PARTS for found in _PARTS[part](bench)]
-    bars = () if arguments.quick else BARS  # which are about more rows than a quick run has
+    bars = (
+        () if arguments.quick else (*typescript.BARS, *containers.BARS)
+    )  # which are about more rows than a quick run has
     print(report.table(measurements, bars))
     for sentence in report.out_of_reach(measurements, bars):
         print(f"\n{sentence}")

@@ -8,6 +8,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from evalcell.evaluator import SUFFIXES
+from evalcell_sandboxes import Language, Program
+
 DISTINCT_ROWS = 200
 """So many rows of a case differ; a run that needs more of them starts over."""
 
@@ -29,10 +32,15 @@ class Case:
     title: str
     make: Callable[[Random], tuple[str, str]]
     folder: Path = _EVALUATORS
+    language: Language = Language.PYTHON
 
     @property
     def path(self) -> Path:
-        return self.folder / f"{self.name}.py"
+        return self.folder / f"{self.name}{SUFFIXES[self.language]}"
+
+    @property
+    def program(self) -> Program:
+        return Program(self.path.read_text(encoding="utf-8"), self.path.name, self.language)
 
     def rows(self) -> list[dict[str, str]]:
         """The distinct rows. Each has a seed of its own, so that a row stays the same whatever comes before it."""

@@ -55,7 +55,7 @@ def test_no_program_is_started_with_an_environment_that_nobody_has_thought_about
 PUBLIC = """
 Asset Block Confinement Crashed DependencyProblem Description Exceeded Failure FakeSandbox Hook Import Invalid Isolation
 Kind Language Limits Network Outcome Parameter Program Progress Raised Raw Returned Sandbox SandboxError SandboxFault SandboxUnavailable Session Site
-SyntaxProblem Usage Version names sandbox silent
+SyntaxProblem TypeProblem Usage Version names sandbox silent
 """
 
 

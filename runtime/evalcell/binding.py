@@ -8,7 +8,8 @@ from msgspec import Raw, Struct
 
 from evalcell.errors import EvaluatorError, UsageError, did_you_mean
 from evalcell.paths import MISSING, Missing, Path
-from evalcell_sandboxes import Hook, Kind, Parameter
+from evalcell.spelling import SPELLINGS, Spelling
+from evalcell_sandboxes import Hook, Kind, Language, Parameter
 
 _MOST_BINDINGS = 64
 _MOST_ARGUMENT_BYTES = 64 * 1024**2
@@ -104,14 +105,19 @@ def missing_in(bindings: Sequence[Binding], row: bytes) -> list[str]:
     ]
 
 
-def bind(evaluate: Hook, paths: Mapping[str, str], literals: Mapping[str, object]) -> tuple[Binding, ...]:
+def bind(
+    evaluate: Hook,
+    paths: Mapping[str, str],
+    literals: Mapping[str, object],
+    spelling: Spelling = SPELLINGS[Language.PYTHON],
+) -> tuple[Binding, ...]:
     """Decides where every parameter's argument comes from. A parameter that nobody bound takes the field of its name.
 
     Raises:
         EvaluatorError: `evaluate` has a signature that cannot be called with named values.
         UsageError: A binding names no parameter, is given twice, or holds a path that cannot be read.
     """
-    parameters = _parameters(evaluate)
+    parameters = _parameters(evaluate, spelling)
     takes_any = any(parameter.kind is Kind.ANY_KEYWORD for parameter in parameters)
     named = [p for p in parameters if p.kind not in (Kind.ANY_KEYWORD, Kind.VARIADIC)]
     known = [parameter.name for parameter in named]
@@ -130,7 +136,7 @@ def bind(evaluate: Hook, paths: Mapping[str, str], literals: Mapping[str, object
         raise EvaluatorError(
             "signature",
             f"evaluate (line {evaluate.line}) takes nothing from the row by name, so every row would score alike. "
-            "Name parameters, or pass fields to **kwargs with --bind NAME=PATH.",
+            f"Name parameters, or pass fields to {spelling.others} with --bind NAME=PATH.",
         )
     for binding in bindings:
         if binding.path is not None:
@@ -138,12 +144,12 @@ def bind(evaluate: Hook, paths: Mapping[str, str], literals: Mapping[str, object
     return tuple(bindings)
 
 
-def _parameters(evaluate: Hook) -> tuple[Parameter, ...]:
+def _parameters(evaluate: Hook, spelling: Spelling) -> tuple[Parameter, ...]:
     if evaluate.parameters is None:
         raise EvaluatorError(
             "signature",
-            f"evaluate (line {evaluate.line}) is no function defined in this file, so its parameters cannot be read. "
-            "Define it with `def evaluate(output, reference):`.",
+            f"evaluate (line {evaluate.line}) {spelling.unreadable}, so its parameters cannot be read. "
+            f"Define it with {spelling.evaluate}.",
         )
     return evaluate.parameters
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from evalcell.errors import EvaluatorError, UsageError
-from evalcell_sandboxes import Description, Import, Network, sandbox
+from evalcell_sandboxes import Description, Import, Language, Network, sandbox
 
 # Packages whose import name is not their own: what people import on the left, what they install on the right.
 _PROVIDERS = {
@@ -47,12 +47,18 @@ def choose(
     requested: str | None,
     network: Network = Network.NONE,
     beside: Callable[[str], str | None] = lambda _: None,
+    language: Language = Language.PYTHON,
 ) -> Choice:
     """The sandbox that the code needs. `beside` names the file beside the evaluator that a module might be, if any.
 
     Raises:
         EvaluatorError: It imports what it does not declare, or what no sandbox could give it.
+        UsageError: What was asked for, or granted, cannot be had together.
     """
+    if language is Language.TYPESCRIPT:
+        return _choose_for_typescript(description, dependencies, requested, network)
+    if requested == "deno":
+        raise UsageError("Sandbox 'deno' was asked for, and it speaks TypeScript, not Python: leave it out.")
     _check_imports(description.imports, dependencies, beside)
     dependencies = _applying(dependencies)
     if dependencies:
@@ -72,6 +78,29 @@ def choose(
             f"Sandbox 'wasm' was asked for, but {needed.reason}: remove {_listed(dependencies)} from the dependencies.",
         )
     return Choice(requested, f"sandbox {requested!r} was asked for")
+
+
+def _choose_for_typescript(
+    description: Description, dependencies: Sequence[str], requested: str | None, network: Network
+) -> Choice:
+    """There is one sandbox for it, in which there are neither modules, nor packages, nor a network."""
+    for found in description.imports:
+        raise EvaluatorError(
+            "import",
+            f"Line {found.line} imports {found.module!r}, but an evaluator is one file, with nothing beside it but the "
+            "language. Put the code into it; for types alone, write `import type`.",
+        )
+    if dependencies:
+        raise EvaluatorError(
+            "dependencies",
+            f"It depends on {_listed(dependencies)}, and in TypeScript there are no packages: remove the dependencies, "
+            "or write the evaluator in Python.",
+        )
+    if network is Network.FULL:
+        raise UsageError("It was granted the network, which only a container can have, and TypeScript runs in 'deno'.")
+    if requested not in (None, "deno"):
+        raise UsageError(f"Sandbox {requested!r} was asked for, and TypeScript runs in 'deno' alone: leave it out.")
+    return Choice("deno", "it is written in TypeScript, which runs in Deno")
 
 
 def _applying(dependencies: Sequence[str]) -> tuple[str, ...]:

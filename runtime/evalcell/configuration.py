@@ -142,7 +142,7 @@ def _variable(name: str) -> str:
 
 
 def wall(name: str) -> str:
-    """The name of a wall that there is, or will be: a sandbox that is kept has no place where this is asked for."""
+    """The name of a wall that there is: a sandbox that is kept has no place where this is asked for."""
     if not known(name):
         listed = ", ".join(map(repr, names()))
         raise ValueError(f"there is no wall {name!r}; there are {listed}.{did_you_mean(name, names())}")
@@ -241,9 +241,9 @@ class Configuration(Strict):
     def _coherent(self) -> "Configuration":
         asked = [name for name in ("dependencies", "base", "runtime", "engine") if getattr(self, name)]
         asked += ["network 'full'"] if self.network is Network.FULL else []
-        if self.wall == "wasm" and asked:
+        if self.wall not in (None, "container") and asked:
             raise UsageError(
-                f"{asked[0]} is for containers, and the wall 'wasm' is asked for. Leave out one of the two."
+                f"{asked[0]} is for containers, and the wall {self.wall!r} is asked for. Leave out one of the two."
             )
         return self
 

@@ -26,7 +26,6 @@ from evalcell.settings import settle
 from evalcell.version import __version__
 from evalcell_sandboxes import Language, Progress, SandboxError, Version, names, sandbox, silent
 from evalcell_sandboxes.caching import cache_path
-from evalcell_sandboxes.registry import not_yet
 
 _OPTIONAL = {"pyarrow": "Parquet, tables and data frames", "pandas": "to_pandas()", "polars": "to_polars()"}
 _HANG_SECONDS = 0.5
@@ -45,8 +44,7 @@ class Wall(Struct, frozen=True):
 
     name: str
     missing: str | None = None
-    exists: bool = True
-    python: str | None = None
+    interpreter: str = ""
     versions: tuple[Version, ...] = ()
     checks: tuple[Check, ...] = ()
     slower_because: str | None = None
@@ -92,7 +90,7 @@ class Health(Struct, frozen=True):
     @property
     def well(self) -> bool:
         """Whether every sandbox of this version can be used, and holds."""
-        return all(wall.well for wall in self.walls if wall.exists)
+        return all(wall.well for wall in self.walls)
 
 
 def examine(progress: Progress = silent) -> Health:
@@ -102,10 +100,7 @@ def examine(progress: Progress = silent) -> Health:
         python=platform.python_version(),
         machine=f"{platform.system()} {platform.machine()}",
         cores=cores(),
-        walls=(
-            *(_wall(name, progress) for name in names()),
-            *(Wall(name, why, exists=False) for name, why in not_yet().items()),
-        ),
+        walls=tuple(_wall(name, progress) for name in names()),
         directories=(_directory("cache", cache_path()), _directory("data", data_path())),
         disk=_disk(),
         optional={name: _version(name) for name in _OPTIONAL},
@@ -126,9 +121,9 @@ def _wall(name: str, progress: Progress) -> Wall:
         progress(f"Leaning on {name}")
         return Wall(
             name,
-            python=wall.python,
+            interpreter=wall.interpreter,
             versions=wall.versions(),
-            checks=tuple(_lean_on(name)) if Language.PYTHON in wall.languages else (),
+            checks=tuple(_lean_on(name, next(iter(wall.languages)))),
             slower_because=wall.slower_because(),
             remark=wall.remark(),
         )
@@ -165,7 +160,7 @@ def _version(package: str) -> str | None:
 
 
 # -- leaning on a wall: hostile code that says what it got hold of --------------------------------------------------
-SOURCE = """
+_PYTHON = """
 import os, socket
 
 rows_seen = 0
@@ -185,18 +180,41 @@ def evaluate(attempt, file, port):
         pass
     return rows_seen
 """
+_TYPESCRIPT = """
+let rowsSeen = 0;
+
+async function evaluate({ attempt, file, port }: EvaluatorParams) {
+  rowsSeen += 1;
+  if (attempt === "file") {
+    return Deno.readTextFileSync(file);
+  }
+  if (attempt === "environment") {
+    return { score: 0, label: Deno.env.get("PATH") ?? "empty" };
+  }
+  if (attempt === "network") {
+    return (await fetch(`http://127.0.0.1:${port}`)).statusText;
+  }
+  while (attempt === "hang");
+  return rowsSeen;
+}
+"""
+SOURCES = {Language.PYTHON: _PYTHON, Language.TYPESCRIPT: _TYPESCRIPT}
 
 ATTEMPTS = ("score", "score", "file", "environment", "network", "hang", "score")
 _CANARY = "canary"
 
 
-def _lean_on(name: str) -> Iterator[Check]:
+def _lean_on(name: str, language: Language) -> Iterator[Check]:
     with canaries() as (file, port, hits):
         data = [{"attempt": attempt, "file": file, "port": port} for attempt in ATTEMPTS]
         operator = Operator(sandbox=name, limits=LimitsModel(wall_seconds=_HANG_SECONDS))
-        with start(Order(Evaluator.from_source(SOURCE, name="doctor"), data, operator)) as run:
+        with start(Order(_evaluator(language), data, operator)) as run:
             found = list(run.results())
         yield from judge(found, hits())
+
+
+def _evaluator(language: Language) -> Evaluator:
+    return Evaluator.from_source(SOURCES[language], name="doctor", language=language)
 
 
 def judge(found: list[Record], hits: int) -> Iterator[Check]:

@@ -12,6 +12,7 @@ import msgspec
 from evalcell.errors import EvaluatorError, UsageError, did_you_mean_file
 from evalcell.manifest import Manifest
 from evalcell.output import Output
+from evalcell.spelling import SPELLINGS, Spelling
 from evalcell_sandboxes import (
     Asset,
     Crashed,
@@ -28,7 +29,9 @@ from evalcell_sandboxes import (
 
 _DEFAULT_LIMITS = Limits()
 _CALLED_WITH = {"fit": "rows", "aggregate": "results"}
-_SUFFIXES = {".py": Language.PYTHON, ".ts": Language.TYPESCRIPT}
+SUFFIXES = {Language.PYTHON: ".py", Language.TYPESCRIPT: ".ts"}
+"""How the name of an evaluator's file ends."""
+_LANGUAGES = {suffix: language for language, suffix in SUFFIXES.items()}
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Evaluator:
             UsageError: It is not there, not a file, not text, or too large.
         """
         path = Path(path)
-        language = _SUFFIXES.get(path.suffix)
+        language = _LANGUAGES.get(path.suffix)
         if language is None:
             raise UsageError(f"{str(path)!r} is not an evaluator: its name must end in .py or .ts.")
         content = _content(path, limits)
@@ -69,8 +72,7 @@ class Evaluator:
         """
         if not isinstance(text, str) or not isinstance(name, str):
             raise UsageError("The source of an evaluator is text, and so is its name.")
-        suffix = next((suffix for suffix, known in _SUFFIXES.items() if known == language), None)
-        if suffix is None:
+        if language not in set(Language):
             listed = ", ".join(repr(str(known)) for known in Language)
             raise UsageError(f"Evaluators are written in {listed}, not in {language!r}.")
         try:
@@ -78,7 +80,12 @@ class Evaluator:
         except UnicodeEncodeError as error:
             raise UsageError(f"The source holds a lone surrogate at character {error.start}, and is no text.") from None
         name = _printable_name(name)
-        return cls(name, name + suffix, text.removeprefix("\ufeff"), Language(language))
+        return cls(name, name + SUFFIXES[Language(language)], text.removeprefix("\ufeff"), Language(language))
+
+    @property
+    def spelling(self) -> Spelling:
+        """How its parts are written in its language."""
+        return SPELLINGS[self.language]
 
     def program(self, lock: str = "", assets: tuple[Asset, ...] = ()) -> Program:
         """What is run behind a wall, with the lock of the packages and the files that it needs there."""
@@ -141,7 +148,7 @@ def understand(evaluator: Evaluator, described: Description | SyntaxProblem | Ex
     if evaluate is None:
         raise EvaluatorError(
             "signature",
-            f"{evaluator.filename} defines no evaluate at its top level. Add `def evaluate(output, reference):`.",
+            f"{evaluator.filename} defines no evaluate at its top level. Add {evaluator.spelling.evaluate}.",
         )
     for name, argument in _CALLED_WITH.items():
         hook = described.hook(name)
@@ -149,9 +156,12 @@ def understand(evaluator: Evaluator, described: Description | SyntaxProblem | Ex
             raise EvaluatorError(
                 "signature",
                 f"Line {hook.line}: {name} is called with one argument, the list of {argument}, "
-                f"and its parameters do not allow that. Write `def {name}({argument}):`.",
+                f"and its parameters do not allow that. Write {getattr(evaluator.spelling, name)}.",
             )
-    return Understood(evaluator, described, _manifest(described), evaluate)
+    manifest = _manifest(described)
+    if manifest.requires_python and evaluator.language is not Language.PYTHON:
+        raise EvaluatorError("metadata", "The file asks for a Python, and is none: remove requires-python.")
+    return Understood(evaluator, described, manifest, evaluate)
 
 
 def _manifest(description: Description) -> Manifest:

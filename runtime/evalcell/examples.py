@@ -6,6 +6,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from evalcell.errors import UsageError, did_you_mean
+from evalcell.evaluator import SUFFIXES
+from evalcell_sandboxes import Language
+from evalcell_sandboxes.deno import DECLARATIONS
 
 STARTER = "starter"
 
@@ -24,47 +27,58 @@ _ASSETS = {"jargon": ("jargon.txt",), "tfidf_pickled": ("tfidf_vectorizer.pkl",)
 
 
 class Example(Struct, frozen=True):
-    """An evaluator's source, the JSON lines of a dataset for it, and the files that it ships."""
+    """An evaluator's source, the JSON lines of a dataset for it, and the files that lie beside it."""
 
     source: str
     rows: list[str]
-    assets: dict[str, bytes]
+    beside: dict[str, bytes]
 
 
-def names() -> list[str]:
-    """The examples there are, the one to start from first."""
-    return sorted((path.stem for path in _directory().glob("*.py")), key=lambda name: (name != STARTER, name))
+def names(language: Language = Language.PYTHON) -> list[str]:
+    """The examples there are in a language, the one to start from first."""
+    found = (path.stem for path in _directory().glob(f"*{SUFFIXES[language]}"))
+    return sorted(found, key=lambda name: (name != STARTER, name))
 
 
-def example(name: str) -> Example:
-    """The example of that name.
+def example(name: str, language: Language = Language.PYTHON) -> Example:
+    """The example of that name. In TypeScript, what tells an editor the types comes with it.
 
     Raises:
         UsageError: There is none.
     """
-    if name not in names():
-        raise UsageError(f"There is no example {name!r}; there are {', '.join(names())}.{did_you_mean(name, names())}")
+    known = names(language)
+    if name not in known:
+        raise UsageError(
+            f"There is no example {name!r} in {language}; there are {', '.join(known)}.{did_you_mean(name, known)}"
+        )
     rows = _directory() / f"{_ROWS.get(name, name)}.jsonl"
+    beside = (
+        [_directory() / asset for asset in _ASSETS.get(name, ())] if language is Language.PYTHON else [DECLARATIONS]
+    )
     return Example(
-        (_directory() / f"{name}.py").read_text(encoding="utf-8"),
+        (_directory() / f"{name}{SUFFIXES[language]}").read_text(encoding="utf-8"),
         rows.read_text(encoding="utf-8").splitlines(),
-        {asset: (_directory() / asset).read_bytes() for asset in _ASSETS.get(name, ())},
+        {file.name: file.read_bytes() for file in beside},
     )
 
 
-def write(name: str, path: Path, count: int) -> tuple[Path, Path]:
-    """Writes the example's source to `path` with `.py` at its end, and so many of its rows and its assets beside it.
+def write(name: str, path: Path, count: int, language: Language = Language.PYTHON) -> tuple[Path, Path]:
+    """Writes the example's source to `path` with its ending, and so many of its rows and what it needs beside it.
 
     Raises:
         UsageError: There is no such example, or something is in the way.
     """
-    chosen = example(name)
-    source, rows = path.with_name(path.name + ".py"), path.with_name(path.name + ".jsonl")
+    chosen = example(name, language)
+    source, rows = path.with_name(path.name + SUFFIXES[language]), path.with_name(path.name + ".jsonl")
     contents = {
         source: chosen.source.encode(),
         rows: "".join(f"{row}\n" for row in islice(chosen.rows, count)).encode(),
     }
-    contents |= {path.with_name(asset): content for asset, content in chosen.assets.items()}
+    for other, content in chosen.beside.items():
+        target = path.with_name(other)
+        if other == DECLARATIONS.name and target.exists():
+            continue  # what tells an editor the types is there for all evaluators
+        contents[target] = content
     written: list[Path] = []
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,14 @@ def choose_sandbox(understood: Understood, settings: Settings, progress: Progres
         SandboxUnavailable: The one that could is not to be had here.
     """
     evaluator = understood.evaluator
-    choice = choose(understood.description, settings.dependencies, settings.wall, settings.network, evaluator.beside)
+    choice = choose(
+        understood.description,
+        settings.dependencies,
+        settings.wall,
+        settings.network,
+        evaluator.beside,
+        evaluator.language,
+    )
     if choice.sandbox != "container":
         _refuse_flags_of_containers(choice, settings)
     wall = sandbox(choice.sandbox, settings.site)
@@ -72,7 +79,7 @@ def make_plan(
         SandboxUnavailable: The sandbox it needs is not to be had here.
     """
     settings = settle(understood.manifest, operator)
-    bindings = bind(understood.evaluate, settings.bind, settings.set)
+    bindings = bind(understood.evaluate, settings.bind, settings.set, understood.evaluator.spelling)
     if id_path is not None:
         Path(id_path)
     fit_rows = _fit_rows(understood, settings)
@@ -109,7 +116,7 @@ def _lock(
     understood: Understood, operator: Operator, settings: Settings, wall: Sandbox, progress: Progress
 ) -> tuple[str, str]:
     """The lock and where it is from. Empty where no packages are needed: a wall that takes none is chosen only then."""
-    if not settings.dependencies or wall.name == "wasm":
+    if not settings.dependencies or wall.name != "container":
         return "", ""
     from evalcell.locking import lock_for
 
@@ -132,5 +139,6 @@ def _fit_rows(understood: Understood, settings: Settings) -> int | None:
     if source == FLAG:
         raise UsageError(f"--fit-rows {settings.fit_rows} makes no sense here: {nothing}. Leave it out.")
     if source != DEFAULT:
-        raise EvaluatorError("metadata", f"The file's block sets fit_rows, but {nothing}. Add `def fit(rows):`.")
+        add = understood.evaluator.spelling.fit
+        raise EvaluatorError("metadata", f"The file's block sets fit_rows, but {nothing}. Add {add}.")
     return None

@@ -147,7 +147,7 @@ def loaded(
 
 def _import_what_comes_next(evaluator: Evaluator) -> None:
     """A good time for slow imports, if it looks as if they were needed."""
-    if "# /// script" in evaluator.text:
+    if evaluator.spelling.block in evaluator.text:
         import evalcell.blocks  # noqa: F401
 
 

@@ -1,6 +1,6 @@
 """The walls of evalcell: a program and rows in, outcomes out. Knows nothing of scores."""
 
-from evalcell_sandboxes.description import Block, Description, Hook, Import, Kind, Parameter, SyntaxProblem
+from evalcell_sandboxes.description import Block, Description, Hook, Import, Kind, Parameter, SyntaxProblem, TypeProblem
 from evalcell_sandboxes.errors import DependencyProblem, SandboxError, SandboxFault, SandboxUnavailable
 from evalcell_sandboxes.fake import FakeSandbox
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Failure, Invalid, Outcome, Raised, Returned, Usage
@@ -42,6 +42,7 @@ __all__ = [
     "Session",
     "Site",
     "SyntaxProblem",
+    "TypeProblem",
     "Usage",
     "Version",
     "names",

@@ -77,6 +77,15 @@ class SyntaxProblem(Struct, frozen=True):
     text: str = ""
 
 
+class TypeProblem(Struct, frozen=True):
+    """What a checker of types says of a source, and where. It does not keep the source from running."""
+
+    message: str
+    line: int
+    column: int
+    code: str = ""
+
+
 class Description(Struct, frozen=True):
     """A source that parses: its hooks, its imports, its metadata and the language version that parsed it."""
 

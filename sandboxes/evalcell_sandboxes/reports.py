@@ -1,4 +1,4 @@
-"""Reads what a guest that is a CPython says about a call, as the hostile bytes that it is."""
+"""Reads what a guest says about a call, as the hostile bytes that it is."""
 
 from typing import Literal
 
@@ -32,6 +32,8 @@ class Report(Struct):
     traceback: str = ""
     stdout: str = ""
     stderr: str = ""
+    seconds: float = 0.0
+    """How long the call took, where the guest says so itself."""
 
 
 _decode = msgspec.json.Decoder(Report).decode

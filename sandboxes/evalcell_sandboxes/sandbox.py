@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from typing import ClassVar, Protocol
 
-from evalcell_sandboxes.description import Description, SyntaxProblem
+from evalcell_sandboxes.description import Description, SyntaxProblem, TypeProblem
 from evalcell_sandboxes.disk import Kept
 from evalcell_sandboxes.errors import SandboxUnavailable
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Outcome
@@ -74,6 +74,8 @@ class Sandbox(ABC):
     languages: ClassVar[frozenset[Language]]
     slow_to_open: ClassVar[bool] = False
     """Whether opening takes so long that a spare is worth its memory."""
+    takes_batches: ClassVar[bool] = False
+    """Whether `evaluate_batch` is called, where rows share state."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -87,6 +89,11 @@ class Sandbox(ABC):
     def python(self) -> str | None:
         """The version of the Python behind the wall, for `requires-python`; None where it speaks none."""
         return None
+
+    @property
+    def interpreter(self) -> str:
+        """What runs the code, with its version, as one says it."""
+        return f"Python {self.python}"
 
     @abstractmethod
     def unavailable_reason(self) -> str | None:
@@ -157,6 +164,14 @@ class Sandbox(ABC):
         Raises:
             SandboxFault: The machinery failed.
         """
+
+    def check_types(self, source: str, limits: Limits) -> tuple[TypeProblem, ...]:  # noqa: ARG002 - most have none
+        """What a checker of types says of a source that parses. Nothing of it is executed.
+
+        Raises:
+            SandboxFault: It could not be asked.
+        """
+        return ()
 
     @abstractmethod
     def open(self, program: Program, confinement: Confinement) -> AbstractContextManager[Session]:

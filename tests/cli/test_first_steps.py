@@ -15,10 +15,10 @@ from evalcell.cli.doctor import _show as show_doctor
 from evalcell.configuration import Operator
 from evalcell.datasets import Row
 from evalcell.engine.rows import RowWork
-from evalcell.evaluator import Evaluator, understand
+from evalcell.evaluator import SUFFIXES, Evaluator, understand
 from evalcell.planning import make_plan
 from evalcell.records import decode
-from evalcell_sandboxes import FakeSandbox, Isolation, Limits, Version, sandbox
+from evalcell_sandboxes import FakeSandbox, Isolation, Language, Limits, Version, sandbox
 from evalcell_sandboxes.versions import installed
 from evalcell_sandboxes.wasm import prereqs, snapshot
 
@@ -100,9 +100,10 @@ def test_new_says_what_is_wrong(evalcell, arguments, message):
     assert message in done.err
 
 
-def test_examples_lie_where_the_package_looks_for_them():
-    assert examples.names()[0] == examples.STARTER
-    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == set(examples.names())
+@pytest.mark.parametrize(("language", "suffix"), SUFFIXES.items())
+def test_examples_lie_where_the_package_looks_for_them(language, suffix):
+    assert examples.names(language)[0] == examples.STARTER
+    assert {path.stem for path in (ROOT / "examples").glob(f"*{suffix}")} == set(examples.names(language))
 
 
 # -- doctor -----------------------------------------------------------------------------------------------------------
@@ -110,13 +111,13 @@ def test_doctor_finds_every_wall_of_this_version_well(evalcell, engine_address):
     done = evalcell("doctor", "--json")
     found = done.json()
     assert (done.code, found["well"]) == (0, True)
-    wasm, container, *others = found["walls"]
+    wasm, container, deno = found["walls"]
     assert wasm["versions"][0]["name"] == "wasmtime"
     assert container["versions"][0]["name"] == "engine"
-    for wall in (wasm, container):
+    assert deno["versions"][0]["name"] == "deno"
+    for wall in (wasm, container, deno):
         assert len(wall["checks"]) == 7
         assert all(check["holds"] for check in wall["checks"])
-    assert [(wall["name"], wall["exists"]) for wall in others] == [("deno", False)]
     assert found["directories"][0]["size_bytes"] > 0
 
 
@@ -210,10 +211,10 @@ def test_versions_below_their_floor_are_not_safe(found, safe):
     assert Version("wasmtime", found, "50.0.0").safe is safe
 
 
-def test_doctor_notices_a_wall_that_does_not_hold(monkeypatch):
+def test_doctor_notices_a_wall_that_does_not_hold():
     """The control: the same attempts without a wall, in one interpreter that rows share."""
-    monkeypatch.setattr(doctor, "SOURCE", doctor.SOURCE.replace("while attempt", "if attempt"))  # nobody would stop it
-    evaluator = Evaluator.from_source(doctor.SOURCE, name="doctor")
+    source = doctor.SOURCES[Language.PYTHON].replace("while attempt", "if attempt")  # nobody would stop it
+    evaluator = Evaluator.from_source(source, name="doctor")
     plan = make_plan(
         understand(evaluator, sandbox("wasm").describe(evaluator.text, Limits())), Operator(), started_ns=0
     ).plan

@@ -118,7 +118,7 @@ def test_a_file_that_cannot_be_run_exits_with_2_and_says_why(evalcell, write, ro
         (["run", "e.py", "--data", "rows.jsonl", "--out", "/nowhere/x.jsonl"], "cannot be written"),
         (
             ["run", "e.py", "--data", "rows.jsonl", "--sandbox", "wsam"],
-            "no sandbox 'wsam'; there are 'wasm', 'container'. Did you mean 'wasm'?",
+            "no sandbox 'wsam'; there are 'wasm', 'container', 'deno'. Did you mean 'wasm'?",
         ),
         (["run", "e.py", "--data", "rows.jsonl", "--limit", "load_seconds=99999999999"], "cannot work"),
         (["run", "e.py", "--data", "rows.jsonl", "--out", "."], "is a directory"),

@@ -6,10 +6,45 @@ from typing import Any
 import pytest
 import shipping
 from promises import lacking
+from walls import WALLS, wall_of
 
+from evalcell_sandboxes import FakeSandbox, Limits, Sandbox, sandbox
 from evalcell_sandboxes.caching import cache_dir
 from evalcell_sandboxes.stacks import start_with_plenty
 from evalcell_sandboxes.wasm import snapshot
+
+
+def _hooks(source: str) -> dict[str, Callable[..., Any]]:
+    namespace: dict[str, Any] = {}
+    exec(compile(source, "evaluator.py", "exec"), namespace)
+    return namespace
+
+
+@pytest.fixture(params=[*WALLS, "fake"])
+def wall(request: pytest.FixtureRequest) -> Sandbox:
+    """Every wall, and the fake, which keeps the same contract for honest code."""
+    return FakeSandbox(_hooks) if request.param == "fake" else wall_of(request)
+
+
+@pytest.fixture
+def real_wall(wall: Sandbox) -> Sandbox:
+    if isinstance(wall, FakeSandbox):
+        pytest.skip("FakeSandbox has no wall, so it holds no limits")
+    return wall
+
+
+@pytest.fixture
+def virtual_wall(real_wall: Sandbox) -> Sandbox:
+    if real_wall.name != "wasm":
+        pytest.skip("has a real clock, real entropy and addresses that differ")
+    return real_wall
+
+
+@pytest.fixture
+def wasm_wall(real_wall: Sandbox) -> Sandbox:
+    if real_wall.name != "wasm":
+        pytest.skip("meddles with the WebAssembly guest's own modules")
+    return real_wall
 
 
 @pytest.fixture
@@ -47,3 +82,14 @@ def plenty() -> Callable[[Callable[[], Any]], Any]:
         return answer
 
     return call
+
+
+@pytest.fixture(scope="session")
+def deno() -> Sandbox:
+    """The wall that speaks TypeScript alone."""
+    return sandbox("deno")
+
+
+@pytest.fixture(scope="session")
+def plain_limits() -> Limits:
+    return Limits()

@@ -12,10 +12,22 @@ import uuid
 import zipfile
 
 import pytest
+from forms import Forms, evaluating, language_of, named, only_in_python
 from shipping import confined, run, shipped, values
 from walls import WALLS, wall_of
 
-from evalcell_sandboxes import Crashed, Exceeded, Raised, Sandbox, SandboxFault, assets, sandbox, silent
+from evalcell_sandboxes import (
+    Crashed,
+    Exceeded,
+    Language,
+    Program,
+    Raised,
+    Sandbox,
+    SandboxFault,
+    assets,
+    sandbox,
+    silent,
+)
 
 EVALUATE = "def evaluate(output):\n"
 TEXT = "alpha\nbeta\ngämma\n"
@@ -133,6 +145,28 @@ READS = {
     "no-directory": ("raised(lambda: os.listdir('words.txt'))", "NotADirectoryError"),
     "back-and-forth": ("moving()", ["/evaluator/data", '{"type": "object"}', "/evaluator"]),
 }  # fmt: skip
+READS_IN_TYPESCRIPT = {
+    "text": ("Deno.readTextFileSync('words.txt')", TEXT),
+    "text-later": ("await Deno.readTextFile('words.txt')", TEXT),
+    "bytes": ("[...Deno.readFileSync('words.txt').slice(0, 3)]", [97, 108, 112]),
+    "bytes-later": ("[...(await Deno.readFile('words.txt')).slice(0, 3)]", [97, 108, 112]),
+    "kind": ("Deno.readFileSync('empty.bin') instanceof Uint8Array", True),
+    "empty": ("[Deno.readFileSync('empty.bin').length, Deno.readTextFileSync('empty.bin')]", [0, ""]),
+    "no-text": ("said(() => Deno.readTextFileSync('latin.txt'))", "TypeError: \"latin.txt\" is not UTF-8 text"),
+    "bytes-of-no-text": ("Deno.readFileSync('latin.txt').toHex()", "g\xe4mma\r\n".encode("latin-1").hex()),
+    "json": ("JSON.parse(Deno.readTextFileSync('data/schema.json'))", {"type": "object"}),
+    "unicode-name": ("Deno.readTextFileSync('läßt 漢字.txt')", "named"),
+    "archive": ("Deno.readFileSync('pack.zip').length", len(FILES["pack.zip"])),
+    "whole-name": ("Deno.readTextFileSync('/evaluator/words.txt')", TEXT),
+    "ways-there": ("['./words.txt', 'data/../words.txt', 'data//deep/../../words.txt', '../evaluator/words.txt', '//evaluator/words.txt'].map((name) => Deno.readTextFileSync(name).length)", [len(TEXT)] * 5),
+    "missing": ("said(() => Deno.readTextFileSync('wrods.txt')).slice(0, 39)", 'NotFound: there is no asset "wrods.txt"'),
+    "missing-later": ("await Deno.readFile('nope').catch((error) => error instanceof Deno.errors.NotFound)", True),
+    "directory": ("said(() => Deno.readFileSync('data')).slice(0, 8)", "NotFound"),
+    "out-of-it": ("['/etc/passwd', '../words.txt', '../../evaluator', '__proto__', '/proc/self/environ'].map((name) => said(() => Deno.readTextFileSync(name)).slice(0, 8))", ["NotFound"] * 5),
+    "names-of-objects": ("['constructor', 'toString', '__proto__'].map((name) => said(() => Deno.readFileSync(name)).slice(0, 8))", ["NotFound"] * 3),
+    "each-time-anew": ("[Deno.readFileSync('words.txt').fill(0), Deno.readFileSync('words.txt')][1][0]", 97),
+}  # fmt: skip
+LOOKED_FOR = Forms(READS, READS_IN_TYPESCRIPT)
 HELPERS = """
 import contextlib
 
@@ -230,20 +264,39 @@ def wall(request) -> Sandbox:
     return wall_of(request)
 
 
-@pytest.mark.parametrize("when", ["load", "row"])
-def test_files_are_read_as_files_are(wall, when):
-    table = json.dumps({name: expression for name, (expression, _) in READS.items()})
-    source = (
-        f"{HEAD}{HELPERS}\nEXPRESSIONS = {table}\n"
+def packed(wall: Sandbox, source: Forms[str], files: dict[str, bytes] = FILES) -> Program:
+    """A judge in the wall's language, with those files beside it."""
+    return shipped(source.of(wall), files, **named(wall, "judge"))
+
+
+def looking(reads: Forms[dict[str, tuple[str, object]]]) -> Forms[str]:
+    """A module whose `look` gives what every expression comes to."""
+    expressions = json.dumps({name: expression for name, (expression, _) in reads.python.items()})
+    looks = ",\n".join(f"{json.dumps(name)}: async () => {look}" for name, (look, _) in reads.typescript.items())
+    return Forms(
+        f"{HEAD}{HELPERS}\nEXPRESSIONS = {expressions}\n"
         "def look():\n    found = {}\n"
         "    for name, expression in EXPRESSIONS.items():\n"
         "        try:\n            found[name] = eval(expression)\n"
         "        except Exception as error:\n            found[name] = repr(error)\n"
-        "    return json.loads(json.dumps(found))\n"
+        "    return json.loads(json.dumps(found))\n",
+        "function said(action: () => unknown): unknown {\n  try {\n    return action();\n"
+        "  } catch (error) {\n    return String(error);\n  }\n}\n"
+        f"const LOOKS = {{ {looks} }};\n"
+        "async function look() {\n  const found = {};\n"
+        "  for (const [name, each] of Object.entries(LOOKS)) found[name] = await each().catch(String);\n"
+        "  return found;\n}\n",
     )
-    source += "FOUND = look()\n" + EVALUATE + f"    return {'FOUND' if when == 'load' else 'look()'}\n"
-    first, second = values(run(wall, shipped(source, FILES), confined(), 1, 2))
-    assert first == {name: json.loads(json.dumps(expected)) for name, (_, expected) in READS.items()}
+
+
+@pytest.mark.parametrize("when", ["load", "row"])
+def test_files_are_read_as_files_are(wall, when):
+    source = looking(LOOKED_FOR) + Forms("FOUND = look()\n", "const FOUND = await look();\n")
+    found = "FOUND" if when == "load" else "look()"
+    first, second = values(
+        run(wall, packed(wall, source + evaluating(f"return {found}", f"return {found};")), confined(), 1, 2)
+    )
+    assert first == {name: json.loads(json.dumps(expected)) for name, (_, expected) in LOOKED_FOR.of(wall).items()}
     assert second == first
 
 
@@ -266,17 +319,43 @@ WRITES = {
     "link": "os.symlink('set.ini', 'new.txt')",
     "tree": "shutil.rmtree('data')",
 }
+WRITES_IN_TYPESCRIPT = {
+    "write-text": "Deno.writeTextFileSync('words.txt', 'mine')",
+    "write": "Deno.writeFileSync('words.txt', new Uint8Array(4))",
+    "write-later": "await Deno.writeTextFile('words.txt', 'mine')",
+    "open": "Deno.openSync('words.txt', { write: true })",
+    "truncate": "Deno.truncateSync('words.txt')",
+    "remove": "Deno.removeSync('words.txt')",
+    "rename": "Deno.renameSync('words.txt', 'other.txt')",
+    "copy": "Deno.copyFileSync('set.ini', 'words.txt')",
+    "mode": "Deno.chmodSync('words.txt', 0o777)",
+    "new-directory": "Deno.mkdirSync('mine')",
+    "link": "Deno.symlinkSync('set.ini', 'new.txt')",
+    "variable": "Deno.env.set('GRANTED', 'mine')",
+    "no-variable": "Deno.env.delete('GRANTED')",
+}
 STATE = "sorted((str(path), path.is_file() and path.read_bytes().hex()) for path in Path('.').rglob('*'))"
 
 
+STATE_IN_TYPESCRIPT = "JSON.stringify([NAMES.map((name) => Deno.readFileSync(name).toHex()), Deno.env.toObject()])"
+WRITTEN = Forms(WRITES, WRITES_IN_TYPESCRIPT)
+WRITING = Forms(
+    f"{HEAD}BEFORE = {STATE}\ndef evaluate(output):\n"
+    "    try:\n        exec(output)\n        said = 'done'\n"
+    "    except OSError as error:\n        said = 'refused'\n"
+    f"    return [said, {STATE} == BEFORE]\n",
+    f"const NAMES = {json.dumps(list(FILES))};\nconst BEFORE = {STATE_IN_TYPESCRIPT};\n"
+    f"const WRITES = {{ {', '.join(f'{json.dumps(write)}: async () => {write}' for write in WRITES_IN_TYPESCRIPT.values())} }};\n"
+    "export async function evaluate({ output }) {\n"
+    "  const said = await WRITES[output]().then(() => 'done', () => 'refused');\n"
+    f"  return [said, {STATE_IN_TYPESCRIPT} === BEFORE];\n}}\n",
+)  # fmt: skip
+
+
 def test_a_row_cannot_change_remove_or_replace_them(wall):
-    source = f"{HEAD}BEFORE = {STATE}\n" + EVALUATE + (
-        "    try:\n        exec(output)\n        said = 'done'\n"
-        "    except OSError as error:\n        said = 'refused'\n"
-        f"    return [said, {STATE} == BEFORE]\n"
-    )  # fmt: skip
-    found = values(run(wall, shipped(source, FILES), confined(), *WRITES.values()))
-    assert dict(zip(WRITES, found, strict=True)) == {name: ["refused", True] for name in WRITES}
+    writes = WRITTEN.of(wall)
+    found = values(run(wall, packed(wall, WRITING), confined(environment={"GRANTED": "v"}), *writes.values()))
+    assert dict(zip(writes, found, strict=True)) == {name: ["refused", True] for name in writes}
 
 
 @pytest.mark.parametrize("name", WRITES)
@@ -288,54 +367,82 @@ def test_without_a_wall_the_same_code_changes_them(name, tmp_path):
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
 
 
+@only_in_python
 def test_every_row_finds_an_open_file_where_loading_left_it(wall):
     source = "FILE = open('words.txt')\nFILE.readline()\n" + EVALUATE + "    return FILE.readline()\n"
     assert values(run(wall, shipped(source, FILES), confined(), 1, 2, 3)) == ["beta\n"] * 3
 
 
+DYING = Forms("import os\n", "") + evaluating(
+    "\n    if output == 'die': os._exit(3)\n"
+    "    while output == 'hang': pass\n"
+    "    return open('data/schema.json').read() + os.environ['GRANTED']",
+    "if (output === 'die') new Array(5e8).fill(0);\n"
+    "  while (output === 'hang');\n"
+    "  return Deno.readTextFileSync('data/schema.json') + Deno.env.get('GRANTED');",
+)
+DEATH = Forms(Crashed, Exceeded)
+"""In TypeScript nothing ends a process but using up what it has."""
+
+
 def test_they_are_there_again_after_a_row_that_ended_everything(wall):
-    source = "import os\n" + EVALUATE + (
-        "    if output == 'die': os._exit(3)\n"
-        "    while output == 'hang': pass\n"
-        "    return open('data/schema.json').read() + os.environ['GRANTED']\n"
-    )  # fmt: skip
-    program, confinement = shipped(source, FILES), confined(wall_seconds=0.7, environment={"GRANTED": "!"})
-    died, first, hung, second = run(wall, program, confinement, "die", 1, "hang", 2)
-    assert isinstance(died, Crashed)
+    confinement = confined(wall_seconds=0.7, environment={"GRANTED": "!"})
+    died, first, hung, second = run(wall, packed(wall, DYING), confinement, "die", 1, "hang", 2)
+    assert isinstance(died, DEATH.of(wall))
     assert isinstance(hung, Exceeded)
     assert values([first, second]) == ['{"type": "object"}!'] * 2
 
 
+FITTED = Forms(
+    "def fit(rows):\n    global FITTED\n    FITTED = open('data/schema.json').read()\n"
+    "def evaluate(output): return FITTED\n"
+    "def aggregate(results): return len(open('data/schema.json').read())\n",
+    "let fitted: string;\nexport function fit(rows) {\n  fitted = Deno.readTextFileSync('data/schema.json');\n}\n"
+    "export const evaluate = ({ output }) => fitted;\n"
+    "export const aggregate = (results) => Deno.readTextFileSync('data/schema.json').length;\n",
+)
+
+
 def test_fit_and_aggregate_read_them_too(wall):
-    source = (
-        "def fit(rows):\n    global FITTED\n    FITTED = open('data/schema.json').read()\n"
-        + EVALUATE
-        + "    return FITTED\ndef aggregate(results):\n    return len(open('data/schema.json').read())\n"
-    )
-    program = shipped(source, FILES)
+    program = packed(wall, FITTED)
     wall.prepare(program, silent)
     with wall.open(program, confined()) as session:
         session.fit([b'{"output": 1}'])
         assert values([*session.run([b'{"output": 1}']), session.aggregate(b"[]")]) == ['{"type": "object"}', 18]
 
 
+FAILING = Forms(
+    "import json\ndef evaluate(output):\n    return json.loads(output)\n",
+    "\nexport function evaluate({ output }) {\n    return JSON.parse(output);\n}\n",
+)
+FRAME = Forms(
+    'File "judge.py", line 3, in evaluate\n    return json.loads(output)', "\n    at evaluate (judge.ts:3:17)"
+)
+
+
 def test_tracebacks_name_the_file_as_without_assets(wall):
-    (outcome,) = run(
-        wall, shipped("import json\n" + EVALUATE + "    return json.loads(output)\n", FILES), confined(), "{"
-    )
+    (outcome,) = run(wall, packed(wall, FAILING), confined(), "{")
     assert isinstance(outcome, Raised)
-    assert 'File "judge.py", line 3, in evaluate\n    return json.loads(output)' in outcome.traceback
+    assert FRAME.of(wall) in outcome.traceback
+
+
+LOOKING_AROUND = Forms("import os\n", "") + evaluating(
+    "return [__file__, os.path.exists('/evaluator'), type(open).__name__]",
+    "try {\n    return Deno.readFileSync('words.txt');\n  } catch (error) {\n    return error.name;\n  }",
+)
+NOTHING = Forms(["judge.py", False, "builtin_function_or_method"], "NotFound")
 
 
 def test_without_assets_nothing_is_there(wall):
-    source = "import os\n" + EVALUATE + "    return [__file__, os.path.exists('/evaluator'), type(open).__name__]\n"
-    found = values(run(wall, shipped(source, {}), confined(), 1))
-    assert found == [["judge.py", False, "builtin_function_or_method"]]
+    assert values(run(wall, packed(wall, LOOKING_AROUND, {}), confined(), 1)) == [NOTHING.of(wall)]
+
+
+HEXED = evaluating("return open('a', 'rb').read().hex()", "return Deno.readFileSync('a').toHex();")
 
 
 def test_a_copy_that_was_changed_in_the_store_is_never_used(wall, tmp_path, monkeypatch):
     content = uuid.uuid4().bytes
-    program = shipped(EVALUATE + "    return open('a', 'rb').read().hex()\n", {"a": content})
+    program = packed(wall, HEXED, {"a": content})
     kept = assets.cache_dir() / "assets" / program.assets[0].sha256
     kept.write_bytes(bytes(len(content)))
     with pytest.raises(SandboxFault, match="changed by somebody"):
@@ -345,12 +452,17 @@ def test_a_copy_that_was_changed_in_the_store_is_never_used(wall, tmp_path, monk
     assert values(run(wall, program, confined(), 1)) == [content.hex()]
 
 
+LARGE = Forms(
+    "CONTENT = open('large.bin', 'rb').read()\n", "const CONTENT = Deno.readFileSync('large.bin');\n"
+) + evaluating(
+    "\n    with open('large.bin', 'rb') as file:\n        file.seek(-output, 2)\n        return file.read(2).hex()",
+    "return Deno.readFileSync('large.bin').slice(-output).slice(0, 2).toHex();",
+)
+
+
 def test_twenty_megabytes_fit_under_the_default_limits(wall):
     content = random.Random(7).randbytes(1 << 20) * 20
-    source = "CONTENT = open('large.bin', 'rb').read()\n" + EVALUATE + (
-        "    with open('large.bin', 'rb') as file:\n        file.seek(-output, 2)\n        return file.read(2).hex()\n"
-    )  # fmt: skip
-    found = values(run(wall, shipped(source, {"large.bin": content}), confined(), 2, 5, 2))
+    found = values(run(wall, packed(wall, LARGE, {"large.bin": content}), confined(), 2, 5, 2))
     assert found == [content[-2:].hex(), content[-5:-3].hex(), content[-2:].hex()]
 
 
@@ -374,27 +486,34 @@ def test_what_a_row_does_to_the_store_from_inside_is_gone_with_it(isolation, see
 
 
 # -- values of the environment ------------------------------------------------------------------------------------------
-ENVIRONMENT = "import os\nLOADED = dict(os.environ)\n" + EVALUATE + (
-    "    return [os.getenv('GRANTED'), dict(os.environ) == LOADED, sorted(LOADED)]\n"
-)  # fmt: skip
+ENVIRONMENT = Forms(
+    "import os\nLOADED = dict(os.environ)\n", "const LOADED = JSON.stringify(Deno.env.toObject());\n"
+) + evaluating(
+    "return [os.getenv('GRANTED'), dict(os.environ) == LOADED, sorted(LOADED)]",
+    "const now = Deno.env.toObject();\n"
+    "  return [Deno.env.get('GRANTED') ?? null, JSON.stringify(now) === LOADED, Object.keys(now).sort()];",
+)
 
 
 def test_granted_values_are_visible_and_nothing_of_the_hosts(wall, monkeypatch):
     monkeypatch.setenv("EVALCELL_TEST_CANARY", "secret")
-    program = shipped(ENVIRONMENT, {})
+    program = packed(wall, ENVIRONMENT, {})
     (without,) = values(run(wall, program, confined(), 1))
     granted = values(run(wall, program, confined(environment={"GRANTED": "läßt"}), 1, 2))
     assert without[0] is None
     assert "EVALCELL_TEST_CANARY" not in without[2]
     assert granted == [["läßt", True, sorted([*without[2], "GRANTED"])]] * 2
-    if wall.name == "wasm":
+    if wall.name == "wasm" or language_of(wall) is Language.TYPESCRIPT:
         assert without[2] == []
 
 
+CHANGING = Forms("import os\n", "") + evaluating(
+    "\n    found = os.environ['GRANTED']\n    os.environ['GRANTED'] = 'x'\n    return found",
+    "const found = Deno.env.get('GRANTED');\n  Deno.env.toObject().GRANTED = 'x';\n"
+    "  Deno.env.get = () => 'x';\n  return found;",
+)
+
+
 def test_a_row_cannot_change_the_values_of_the_next(wall):
-    source = (
-        "import os\n"
-        + EVALUATE
-        + "    found = os.environ['GRANTED']\n    os.environ['GRANTED'] = 'x'\n    return found\n"
-    )
-    assert values(run(wall, shipped(source, {}), confined(environment={"GRANTED": "v"}), 1, 2)) == ["v", "v"]
+    program = packed(wall, CHANGING, {})
+    assert values(run(wall, program, confined(environment={"GRANTED": "v"}), 1, 2)) == ["v", "v"]

@@ -101,6 +101,7 @@ class Canaries:
         self.treasure.write_text(self.secret)
         self.treasure.chmod(0o600)
         (directory / "module.py").write_text(f"SECRET = {self.secret!r}\n")
+        (directory / "module.ts").write_text(f"export const SECRET = {self.secret!r};\n")
         (directory / "native.so").write_bytes(b"\x7fELF" + self.secret.encode())
         self._make_database(directory / "treasure.db")
         self.listener = Listener(directory, self.secret)

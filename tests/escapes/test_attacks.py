@@ -22,12 +22,13 @@ from catalogue import ATTACKS, LOOKS, Attack, module_of, right_value
 from catalogue.attack import returned_true
 from catalogue.container import in_container, shows
 from unsandboxed import run_unsandboxed
-from walls import WALLS, again_if_killed, wall_of
+from walls import PYTHON_WALLS, TYPESCRIPT_WALLS, again_if_killed, wall_of
 
 from evalcell_sandboxes import (
     Confinement,
     Exceeded,
     Isolation,
+    Language,
     Limits,
     Outcome,
     Program,
@@ -36,15 +37,38 @@ from evalcell_sandboxes import (
     Sandbox,
     Session,
 )
+from evalcell_sandboxes.deno.process import GUEST
 from evalcell_sandboxes.stacks import PLENTY_BYTES
 
 GRACE_SECONDS = 2.0
 MOST_OUTCOME_BYTES = 3 * 1024**2
 """What an outcome may weigh under the default limits, its prints escaped as badly as can be."""
+MOST_TRACEBACK_CHARACTERS = 16_000
+"""Where a traceback is cut, in the middle of a line if need be."""
 CLOCK_START_NS = 1_700_000_000 * 10**9
+IDLE = {
+    Language.PYTHON: (("return 'idle'", False), ("raise ValueError", False), ("return 0", True)),
+    Language.TYPESCRIPT: (("return 'idle';", False), ("throw new Error();", False), ("return 0;", True)),
+}
+WALLS_OF = {Language.PYTHON: PYTHON_WALLS, Language.TYPESCRIPT: TYPESCRIPT_WALLS}
+FILENAMES = {Language.PYTHON: "attack.py", Language.TYPESCRIPT: "attack.ts"}
 
 
-@pytest.fixture(params=WALLS)
+def on_every_wall(attacks: tuple[Attack, ...]) -> pytest.MarkDecorator:
+    """Each attack on each wall that speaks its language."""
+    cases = [
+        pytest.param(wall, attack, id=f"{attack.name}-{wall}")
+        for attack in attacks
+        for wall in WALLS_OF[attack.language]
+    ]
+    return pytest.mark.parametrize(("wall", "attack"), cases, indirect=["wall"])
+
+
+def id_of(attack: Attack) -> str:
+    return f"{attack.name}-{attack.language}"
+
+
+@pytest.fixture
 def wall(request) -> Sandbox:
     return wall_of(request)
 
@@ -80,7 +104,8 @@ def _together(attack: Attack) -> list[Attack]:
     """Those that stand in one module with it, and itself."""
     if attack.top:
         return [attack]
-    return [other for other in ATTACKS if not other.top and other.limits == attack.limits]
+    alike = [other for other in ATTACKS if other.language is attack.language and other.limits == attack.limits]
+    return [other for other in alike if not other.top]
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +154,7 @@ def rows_of(attack: Attack, nonces: list[str], canaries: Canaries) -> list[dict]
 @contextmanager
 def opened(wall: Sandbox, *attacks: Attack, isolation: Isolation = Isolation.ROW) -> Iterator[Session]:
     """A session with a module that has these attacks, all of the same limits."""
-    program = Program(source=module_of(*attacks), filename="attack.py")
+    program = Program(source=module_of(*attacks), filename=FILENAMES[attacks[0].language])
     confinement = Confinement(limits=limits_of(attacks[0]), isolation=isolation, seed=7, clock_start_ns=CLOCK_START_NS)
     with wall.open(program, confinement) as session:
         assert isinstance(session.loaded, Returned), session.loaded
@@ -151,9 +176,9 @@ def limits_of(attack: Attack) -> Limits:
     return Limits(**{"wall_seconds": 5.0, **attack.limits})
 
 
-def assert_right(outcome: Outcome, nonce: str) -> None:
+def assert_right(outcome: Outcome, nonce: str, language: Language) -> None:
     assert isinstance(outcome, Returned), outcome
-    assert json.loads(outcome.value) == right_value(nonce)
+    assert json.loads(outcome.value) == right_value(nonce, language)
     assert outcome.stdout == f"honest {nonce}\n"
 
 
@@ -180,10 +205,16 @@ def assert_silent(canaries: Canaries, outcome: Outcome) -> None:
     assert not canaries.victim_dead
 
 
-def assert_nothing_of_ours(outcome: Outcome) -> None:
+def assert_nothing_of_ours(outcome: Outcome, language: Language) -> None:
     """A traceback holds the lines of the user's own file, and no path of the host or of the guest."""
-    if isinstance(outcome, Raised):
-        assert not [line for line in outcome.traceback.splitlines() if 'File "' in line and '"attack.py"' not in line]
+    if not isinstance(outcome, Raised):
+        return
+    lines = outcome.traceback.splitlines()[: -1 if len(outcome.traceback) >= MOST_TRACEBACK_CHARACTERS else None]
+    frames = [line for line in lines if 'File "' in line or line.startswith("    at ")]
+    assert not [line for line in frames if not re.search(r'File "attack\.py"|attack\.ts:\d+:\d+\)?$', line)]
+    if language is Language.TYPESCRIPT:  # in Python a traceback shows lines of the source too, which say what they like
+        assert not re.search(r"file://|node:|ext:|evalcell:|worker\.js|prelude", outcome.traceback)
+    assert str(GUEST) not in repr(outcome)
 
 
 def needs_what_is_here(attack: Attack) -> None:
@@ -191,7 +222,7 @@ def needs_what_is_here(attack: Attack) -> None:
         pytest.skip("there is no IPv6 loopback to listen on")
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+@on_every_wall(ATTACKS)
 def test_no_attack_gets_through(wall, attack, on_a_lane, sessions, canaries, nonces):
     expected = in_container(attack, gvisor=bool(wall.site.runtime)) if wall.name == "container" else attack
 
@@ -208,40 +239,41 @@ def assert_nothing_gained(ran: Ran, attack: Attack, wall: Sandbox, canaries: Can
         assert_value(ran.attack, attack)
     assert ran.seconds < limits_of(attack).wall_seconds + GRACE_SECONDS
     assert_silent(canaries, ran.attack)
-    assert_nothing_of_ours(ran.attack)
+    assert_nothing_of_ours(ran.attack, attack.language)
     assert len(msgspec.json.encode(ran.attack)) < MOST_OUTCOME_BYTES
     assert set(re.findall(r"nonce-[0-9a-f]{16}", repr(ran.attack))) <= {nonces[1]}, "it saw other rows"
     assert nonces[1] not in repr(ran.after)
-    assert_right(ran.before, nonces[0])
-    assert_right(ran.after, nonces[2])
+    assert_right(ran.before, nonces[0], attack.language)
+    assert_right(ran.after, nonces[2], attack.language)
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+@pytest.mark.control
+@pytest.mark.parametrize("attack", ATTACKS, ids=id_of)
 def test_without_a_wall_the_same_attack_succeeds(attack, canaries, nonces, tmp_path):
     needs_what_is_here(attack)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     rows = rows_of(attack, nonces, canaries)
-    run = run_unsandboxed(module_of(attack), rows, canaries, scratch, endless=attack.endless)
-    assert run.rows.get(0, {}).get("result") == right_value(nonces[0]), run.stderr
+    run = run_unsandboxed(module_of(attack), attack.language, rows, canaries, scratch, endless=attack.endless)
+    assert run.rows.get(0, {}).get("result") == right_value(nonces[0], attack.language), run.stderr
     assert attack.succeeded(run), run
 
 
-def test_code_that_attacks_nothing_does_not_pass_for_an_attack(canaries, nonces, tmp_path):
+@pytest.mark.parametrize("language", Language)
+def test_code_that_attacks_nothing_does_not_pass_for_an_attack(language, canaries, nonces, tmp_path):
     """The controls can fail: of runs that did no harm, none counts as a success by all."""
     runs = []
-    for number, (body, endless) in enumerate(
-        (("return 'idle'", False), ("raise ValueError", False), ("return 0", True))
-    ):
+    for number, (body, endless) in enumerate(IDLE[language]):
         scratch = tmp_path / f"scratch{number}"
         scratch.mkdir()
-        idle = Attack("idle", body, (Returned, Raised), lambda run: False)
+        idle = Attack("idle", body, (Returned, Raised), lambda run: False, language=language)
         rows = rows_of(idle, nonces, canaries)
-        runs.append(run_unsandboxed(module_of(idle), rows, canaries, scratch, endless=endless))
-    assert [attack.name for attack in ATTACKS if all(attack.succeeded(run) for run in runs)] == []
+        runs.append(run_unsandboxed(module_of(idle), language, rows, canaries, scratch, endless=endless))
+    attacks = [attack for attack in ATTACKS if attack.language is language]
+    assert [attack.name for attack in attacks if all(attack.succeeded(run) for run in runs)] == []
 
 
-@pytest.mark.parametrize("attack", LOOKS, ids=lambda attack: attack.name)
+@on_every_wall(LOOKS)
 def test_where_rows_share_state_on_purpose_they_see_each_other(wall, attack, on_a_lane, canaries, nonces):
     if wall.name == "container" and attack.name == "look-answers":
         pytest.skip("what a row has printed is taken away before the next one starts")
@@ -254,5 +286,6 @@ def test_where_rows_share_state_on_purpose_they_see_each_other(wall, attack, on_
 
 
 def test_every_attack_has_a_name_of_its_own():
-    assert len({attack.name for attack in ATTACKS}) == len(ATTACKS)
-    assert len(ATTACKS) >= 80
+    assert len(set(map(id_of, ATTACKS))) == len(ATTACKS)
+    for language, least in ((Language.PYTHON, 80), (Language.TYPESCRIPT, 150)):
+        assert sum(attack.language is language for attack in ATTACKS) >= least

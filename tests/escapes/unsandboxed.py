@@ -13,7 +13,14 @@ from typing import Any
 
 from canaries import Canaries
 
-_RUNNER = Path(__file__).with_name("naive.py")
+from evalcell_sandboxes import Language
+from evalcell_sandboxes.deno import prereqs
+
+_PYTHON_RUNNER = Path(__file__).with_name("naive.py")
+_TYPESCRIPT_RUNNER = Path(__file__).with_name("naive.ts")
+_HEAP_MEGABYTES = 256
+_DATA_KILOBYTES = 3 * 512 * 1024
+_FILE_BLOCKS = 64 * 1024**2 // 512
 _ENDLESS_SECONDS = 0.4
 """How long a row that should never end is watched before that is believed."""
 _MOST_SECONDS = 30.0
@@ -34,6 +41,7 @@ class Unsandboxed:
     stderr: str
     canaries: Canaries
     nonces: list[str]
+    language: Language
 
     @property
     def attack(self) -> Any:
@@ -48,19 +56,21 @@ class Unsandboxed:
 
 
 def run_unsandboxed(
-    module: str, rows: list[dict[str, Any]], canaries: Canaries, scratch: Path, *, endless: bool
+    module: str, language: Language, rows: list[dict[str, Any]], canaries: Canaries, scratch: Path, *, endless: bool
 ) -> Unsandboxed:
     """Runs the rows without a wall. An attack that is `endless` is not waited for."""
-    (scratch / "module.py").write_text(module, encoding="utf-8")
+    name = "module.py" if language is Language.PYTHON else "module.ts"
+    (scratch / name).write_text(module, encoding="utf-8")
     (scratch / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     stdout, stderr = scratch / "stdout", scratch / "stderr"
     with stdout.open("wb") as out, stderr.open("wb") as err:
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_RUNNER), "module.py", "rows.jsonl"],
+            [*_runner(language), name, "rows.jsonl"],
             stdin=subprocess.PIPE,  # never written to: who reads from it waits for ever
             stdout=out,
             stderr=err,
             cwd=scratch,
+            env={**os.environ, **_surroundings(canaries, scratch)},
             start_new_session=True,
         )
         code = _wait(process, stdout, endless=endless)
@@ -78,7 +88,24 @@ def run_unsandboxed(
         stderr=stderr.read_text(errors="replace")[-3_000:],
         canaries=canaries,
         nonces=[row["nonce"] for row in rows],
+        language=language,
     )
+
+
+def _runner(language: Language) -> list[str]:
+    """The command that runs a module over rows. Python bounds its own harm; around Deno that is done here."""
+    if language is Language.PYTHON:
+        return [sys.executable, "-I", "-S", str(_PYTHON_RUNNER)]
+    bounds = f'ulimit -d {_DATA_KILOBYTES}; ulimit -f {_FILE_BLOCKS}; ulimit -n 256; ulimit -c 0; exec "$@"'
+    heap = f"--v8-flags=--max-old-space-size={_HEAP_MEGABYTES}"
+    return ["sh", "-c", bounds, "sh", str(prereqs.binary()), "run", "-A", heap, str(_TYPESCRIPT_RUNNER)]
+
+
+def _surroundings(canaries: Canaries, scratch: Path) -> dict[str, str]:
+    """Registries that are the listener, a cache of its own, and nothing asked of the world outside."""
+    listener = f"http://127.0.0.1:{canaries.listener.port}"
+    deno = {"DENO_DIR": str(scratch / "deno"), "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1", "TZ": "UTC"}
+    return {**deno, "NPM_CONFIG_REGISTRY": listener, "JSR_URL": listener}
 
 
 def _wait(process: "subprocess.Popen[bytes]", stdout: Path, *, endless: bool) -> int | None:

@@ -163,7 +163,7 @@ def packed(engine, image) -> Iterator[str]:
 @pytest.fixture
 def work(tmp_path) -> Path:
     """A directory to mount, which the image's own user may read."""
-    for name in ("json_distance.py", "extraction.jsonl", "starter.py", "starter.jsonl"):
+    for name in ("json_distance.py", "json_distance.ts", "extraction.jsonl", "starter.py", "starter.jsonl"):
         shutil.copy(ROOT / "examples" / name, tmp_path)
     tmp_path.chmod(0o755)
     return tmp_path

@@ -54,7 +54,16 @@ def test_records_are_written_as_the_user_who_is_named(run, work):
 def test_the_walls_hold_in_it(run):
     done = run("doctor", tmpfs={"/tmp": ""}, **TIGHT)
     assert "wasm ready" in done.out
-    assert done.out.count("  ok ") == 8, done.out
+    assert "deno ready" in done.out
+    assert done.out.count("  ok ") == 16, done.out
+
+
+@pytest.mark.parametrize("options", [pytest.param({}, id="as-it-is"), pytest.param(TIGHT, id="tight")])
+def test_typescript_gives_the_numbers_of_this_host(run, evalcell, work, options):
+    job = [argument.replace(".py", ".ts") for argument in JOB]
+    done = run(*job, **options)
+    assert (done.code, done.err) == (0, "")
+    assert scores(done.out) == scores(evalcell(*job).out)
 
 
 FIRST_RUN = f"evalcell {' '.join(JOB[:-1])} && find ~ -path '*/wasm/*.cwasm'"

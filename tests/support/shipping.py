@@ -9,6 +9,7 @@ from evalcell_sandboxes import (
     Asset,
     Confinement,
     Isolation,
+    Language,
     Limits,
     Outcome,
     Program,
@@ -24,11 +25,13 @@ made: set[str] = set()
 """The digests of what was put into the store, for whoever tidies up."""
 
 
-def shipped(source: str, files: Mapping[str, bytes], filename: str = "judge.py") -> Program:
+def shipped(
+    source: str, files: Mapping[str, bytes], filename: str = "judge.py", language: Language = Language.PYTHON
+) -> Program:
     """A program whose assets are in the store."""
     kept = [Asset(name, assets.keep(io.BytesIO(content), MOST_BYTES)[0]) for name, content in sorted(files.items())]
     made.update(asset.sha256 for asset in kept)
-    return Program(source=source, filename=filename, assets=tuple(kept))
+    return Program(source=source, filename=filename, language=language, assets=tuple(kept))
 
 
 def confined(isolation: str = "row", environment: Mapping[str, str] | None = None, **limits: Any) -> Confinement:

@@ -5,13 +5,23 @@ from typing import TypeVar
 
 import pytest
 
-from evalcell_sandboxes import Sandbox, SandboxFault, names, sandbox
+from evalcell_sandboxes import Language, Sandbox, SandboxFault, names, sandbox
 
 _T = TypeVar("_T")
 
 _FIXTURES = {"container": "container_wall", "container on podman": "podman_wall", "container on runsc": "runsc_wall"}
 CONTAINERS = tuple(_FIXTURES)
 WALLS = (*(name for name in names() if name not in _FIXTURES), *_FIXTURES)
+TYPESCRIPT_WALLS = ("deno",)
+PYTHON_WALLS = tuple(name for name in WALLS if name not in TYPESCRIPT_WALLS)
+
+
+def _speaking(language: Language) -> tuple[str, ...]:
+    return tuple(name for name in WALLS if language in sandbox(name.partition(" ")[0]).languages)
+
+
+PYTHON_WALLS = _speaking(Language.PYTHON)
+TYPESCRIPT_WALLS = _speaking(Language.TYPESCRIPT)
 
 
 def wall_of(request: pytest.FixtureRequest) -> Sandbox:

@@ -19,7 +19,7 @@ from evalcell.engine.ready import RowBinder
 from evalcell.plan import Plan
 from evalcell.running import Ready, loaded, ready
 from evalcell.settings import Settings
-from evalcell_sandboxes import Isolation, Limits, Progress
+from evalcell_sandboxes import Isolation, Language, Limits, Progress, Sandbox, SandboxFault
 from evalcell_sandboxes.site import ENVIRONMENT
 
 
@@ -54,7 +54,7 @@ def check(
             meanwhile=screen.get_ready,
         ) as prepared,
     ):
-        report = describe(prepared)
+        report = describe(prepared) | _types(prepared, screen.progress)
         tries = _try(prepared, data, form, rows, screen.progress) if data is not None else []
         screen.stop()
     if flags.as_json:
@@ -71,7 +71,12 @@ def describe(prepared: Ready) -> dict[str, Any]:
         "evaluator": plan.evaluator,
         "version": plan.version,
         "language": plan.program.language,
-        "sandbox": {"name": choice.sandbox, "reason": choice.reason, "python": prepared.planned.sandbox.python},
+        "sandbox": {
+            "name": choice.sandbox,
+            "reason": choice.reason,
+            "interpreter": prepared.planned.sandbox.interpreter,
+            "python": prepared.planned.sandbox.python,
+        },
         "parameters": [_parameter(binding, settings) for binding in plan.bindings],
         "output": settings.output.describe(),
         "dependencies": {
@@ -82,21 +87,33 @@ def describe(prepared: Ready) -> dict[str, Any]:
         "assets": [{"name": asset.name, "sha256": asset.sha256} for asset in plan.program.assets],
         "settings": _settings(settings, plan),
         "hooks": [
-            {"name": hook.name, "line": hook.line, "called": _called(hook.name, plan)}
+            {"name": hook.name, "line": hook.line, "called": _called(hook.name, prepared.planned.sandbox, plan)}
             for hook in sorted(prepared.understood.description.hooks, key=lambda hook: hook.line)
             if hook.name != "evaluate"
         ],
     }
 
 
-def _called(hook: str, plan: Plan) -> str | None:
+def _types(prepared: Ready, progress: Progress) -> dict[str, Any]:
+    """What is to be said of its types: problems where there are some, and why there is nothing to say if so."""
+    wall, program = prepared.planned.sandbox, prepared.planned.plan.program
+    if program.language is Language.TYPESCRIPT:
+        progress("Checking types")
+    try:
+        found = wall.check_types(program.source, prepared.planned.plan.confinement.limits)
+    except SandboxFault as fault:
+        return {"types": [], "types_unchecked": str(fault)}
+    return {"types": msgspec.to_builtins(found), "types_unchecked": None}
+
+
+def _called(hook: str, wall: Sandbox, plan: Plan) -> str | None:
     """When a hook is called and with what; None for one that is not."""
     match hook:
         case "fit":
             return f"before the rows, with the first {plan.fit_rows:,}"
         case "aggregate":
             return "after the rows, with every score"
-        case "evaluate_batch" if plan.sandbox == "container" and plan.confinement.isolation is Isolation.EVALUATOR:
+        case "evaluate_batch" if wall.takes_batches and plan.confinement.isolation is Isolation.EVALUATOR:
             return "instead of evaluate, with many rows at a time"
     return None
 
@@ -175,7 +192,7 @@ def _show(report: dict[str, Any], tries: list[dict[str, Any]]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     sandbox = report["sandbox"]
     console.print(f"[bold]{report['evaluator']}[/bold] {report['version']}", markup=True)
-    console.print(f"  sandbox     {sandbox['name']} (Python {sandbox['python']}): {sandbox['reason']}", markup=False)
+    console.print(f"  sandbox     {sandbox['name']} ({sandbox['interpreter']}): {sandbox['reason']}", markup=False)
     for parameter in report["parameters"]:
         console.print(f"  parameter   {_bound(parameter)}", markup=False)
     _show_dependencies(console, report["dependencies"])
@@ -185,8 +202,18 @@ def _show(report: dict[str, Any], tries: list[dict[str, Any]]) -> None:
         console.print(f"  {name:<25} {_value(name, setting['value'])}  ({setting['source']})", markup=False)
     for hook in report["hooks"]:
         console.print(f"  hook        {_hook(hook)}", markup=False)
+    _show_types(console, report)
     for item in tries:
         _show_try(console, item)
+
+
+def _show_types(console: Any, report: dict[str, Any]) -> None:
+    """Warnings all: types do not change what runs."""
+    for problem in report["types"]:
+        where = f"line {problem['line']}, column {problem['column']}"
+        console.print(f"  types       {where}: {printable(problem['message'])}  ({problem['code']})", markup=False)
+    if report["types_unchecked"]:
+        console.print(f"  types       {printable(report['types_unchecked'])}", markup=False)
 
 
 def _value(name: str, value: Any) -> str:
@@ -203,7 +230,7 @@ def _show_dependencies(console: Any, dependencies: dict[str, Any]) -> None:
     console.print(f"  packages    {', '.join(dependencies['packages'])}  (lock {dependencies['lock']})", markup=False)
 
 
-_NOT_CALLED = "not called: it is in a container only, with --isolation evaluator"
+_NOT_CALLED = "not called: it is in a container or in Deno, with --isolation evaluator"
 
 
 def _hook(hook: dict[str, Any]) -> str:

@@ -67,10 +67,10 @@ def _show_disk(console: "Console", disk: "Disk") -> None:
 
 
 def _show_wall(console: "Console", wall: "Wall") -> None:
-    state = "[green]ready[/green]" if wall.well else "[red]not ready[/red]" if wall.exists else "[dim]not yet[/dim]"
-    python = f", Python {wall.python}" if wall.python else ""
+    state = "[green]ready[/green]" if wall.well else "[red]not ready[/red]"
+    interpreter = f", {wall.interpreter}" if wall.interpreter else ""
     remark = f" {wall.remark}" if wall.remark else ""
-    console.print(f"\n[bold]{wall.name}[/bold] {state}{python}{remark}")
+    console.print(f"\n[bold]{wall.name}[/bold] {state}{interpreter}{remark}")
     if wall.missing:
         console.print(f"  {wall.missing}", markup=False)
     if wall.slower_because:

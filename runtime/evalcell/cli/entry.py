@@ -41,7 +41,8 @@ def _worker() -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
     from evalcell.engine import spawning
 
-    return spawning.ahead("wasm")
+    typescript = any(argument.endswith(".ts") for argument in sys.argv[2:])
+    return spawning.ahead("deno" if typescript else "wasm")
 
 
 def _exit(code: int) -> NoReturn:

@@ -37,7 +37,7 @@ from evalcell.engine.protocol import (
 from evalcell.engine.rows import RowWork
 from evalcell.plan import Plan
 from evalcell.records import Aggregates
-from evalcell_sandboxes import Crashed, Description, Exceeded, Limits, SandboxFault, SyntaxProblem
+from evalcell_sandboxes import Crashed, Description, Exceeded, Limits, SandboxFault, Site, SyntaxProblem
 
 if TYPE_CHECKING:
     from evalcell.fitting import FirstRows
@@ -92,6 +92,7 @@ class Engine(AbstractContextManager["Engine"]):
         `SandboxUnavailable` or `SandboxFault` when the sandbox could not do it.
         """
         question = Describe(source, limits, sandbox)
+        self._pool.walls[sandbox] = Site()
         self._pool.start().process.send(question)
 
         def answer() -> Description | SyntaxProblem | Exceeded | Crashed:

@@ -16,7 +16,7 @@ from evalcell.engine.process import LaneProcess
 from evalcell.engine.protocol import Fit, Fitted, FromLane, More, Open, Opened, RowsToFit, ToLane
 from evalcell.errors import EvaluatorError, malformed
 from evalcell.plan import Plan
-from evalcell_sandboxes import Returned, SandboxFault, sandbox
+from evalcell_sandboxes import Returned, SandboxFault, Site, sandbox
 
 if TYPE_CHECKING:
     from evalcell.fitting import FirstRows
@@ -69,6 +69,8 @@ class Pool:
         self._strict = False
         self._failed_starts = 0
         self._slow_to_open = self._keeps_spare = False
+        self.walls: dict[str, Site] = {}
+        """The sandboxes that lanes were told to use, and where they are."""
 
     @property
     def working(self) -> list[PooledLane]:
@@ -82,8 +84,8 @@ class Pool:
             lane.process.kill()
         self.lanes.clear()
         self._selector.close()
-        if self._plan is not None:
-            sandbox(self._plan.sandbox, self._plan.site).clear_away(unopened=unopened)
+        for wall, site in self.walls.items():
+            sandbox(wall, site).clear_away(unopened=unopened)
 
     # -- starting -------------------------------------------------------------------------------------------------
     @property
@@ -101,6 +103,7 @@ class Pool:
     def open(self, plan: Plan, fit_rows: "FirstRows | None", *, strict: bool) -> None:
         """Has the lane that there is load the plan's program, as all later ones will."""
         self._plan, self._fit_rows, self._strict = plan, fit_rows, strict
+        self.walls[plan.sandbox] = plan.site
         self._slow_to_open = self._keeps_spare = sandbox(plan.sandbox, plan.site).slow_to_open
         self.lanes[0].process.send(Open(plan))
 

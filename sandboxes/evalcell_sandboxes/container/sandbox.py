@@ -31,6 +31,7 @@ class ContainerSandbox(Sandbox):
     name: ClassVar[str] = "container"
     languages: ClassVar[frozenset[Language]] = frozenset({Language.PYTHON})
     slow_to_open: ClassVar[bool] = True
+    takes_batches: ClassVar[bool] = True
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)

@@ -10,9 +10,9 @@ from evalcell_sandboxes.outcome import Crashed, Exceeded, Invalid, Outcome, Retu
 from evalcell_sandboxes.program import Confinement, Isolation, Limits, Program
 from evalcell_sandboxes.reports import Reports, most_report_bytes
 from evalcell_sandboxes.sandbox import Raw, Session
+from evalcell_sandboxes.travelling import as_many_as_travel, lines
 
 _ROWS_A_FRAME = 256
-_FRAME_BYTES = 4 * 1024**2
 _MOST_FAILED_LOADS = 3
 _MOST_LOST = 2
 """How often a call may find nothing to run in: once for what the row before it did, and once more to be sure."""
@@ -87,7 +87,7 @@ class ContainerSession(Session):
         return self._loaded
 
     def fit(self, rows: Sequence[Raw]) -> Outcome:
-        self._fitted_on = _lines(rows)
+        self._fitted_on = lines(rows)
         self._settle()
         if self._alive and self._unspoilt:
             fitted = self._fit()
@@ -104,7 +104,7 @@ class ContainerSession(Session):
                 yield [ready]
                 continue
             lost += 1  # until an outcome comes: a module may die of itself whenever it was loaded
-            for outcomes in self._run(_as_many_as_travel(rows, done)):
+            for outcomes in self._run(as_many_as_travel(rows, done, _ROWS_A_FRAME)):
                 done, lost = done + len(outcomes), 0
                 yield outcomes
 
@@ -122,7 +122,7 @@ class ContainerSession(Session):
     def _run(self, rows: Sequence[Raw]) -> Iterator[list[Outcome]]:
         """Runs some rows: all of them, or those before there was nothing left to run them in."""
         self._unspoilt = self._unspoilt and self._fresh_rows
-        self._box.send(self._command, _lines(rows))
+        self._box.send(self._command, lines(rows))
         self._owed = len(rows)
         while self._owed:
             if outcomes := self._take(self._limits.result_bytes):
@@ -254,18 +254,3 @@ def _seconds(said: float) -> float:
 
 def _text(printed: bytes) -> str:
     return printed.decode("utf-8", "backslashreplace")
-
-
-def _lines(rows: Sequence[Raw]) -> bytes:
-    """The rows with a line feed between them, and none inside: in JSON it is nothing but space."""
-    return b"\n".join(row.replace(b"\n", b" ") for row in rows)
-
-
-def _as_many_as_travel(rows: Sequence[Raw], start: int) -> Sequence[Raw]:
-    """The rows from there on, as many as are sent together."""
-    size = 0
-    for stop in range(start, min(len(rows), start + _ROWS_A_FRAME)):
-        size += len(rows[stop])
-        if size > _FRAME_BYTES:
-            return rows[start : max(stop, start + 1)]
-    return rows[start : start + _ROWS_A_FRAME]

@@ -6,13 +6,15 @@ import subprocess
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from forging import SAY, SAY_IN_A_CONTAINER
 from unsandboxed import Unsandboxed
 
-from evalcell_sandboxes import Outcome
+from evalcell_sandboxes import Language, Outcome
 
+_TYPESCRIPT_MODULE = Path(__file__).with_name("typescript") / "honest.ts"
 _MODULE = '''
 import builtins, codecs, contextvars, datetime, decimal, functools, gc, json, locale, logging, math, os, random, re
 import string, sys, threading, time, types, warnings, weakref
@@ -153,6 +155,7 @@ class Attack:
     top: str = ""
     limits: Mapping[str, float] = field(default_factory=dict)
     carried: str | None = None
+    language: Language = Language.PYTHON
 
     @property
     def endless(self) -> bool:
@@ -161,17 +164,32 @@ class Attack:
 
 
 def module_of(*attacks: Attack) -> str:
-    """The source of a module that has these attacks, and commits whichever a row names."""
-    functions = "".join(
+    """The source of a module that has these attacks, all of one language, and commits whichever a row names."""
+    if attacks[0].language is Language.TYPESCRIPT:
+        return _TYPESCRIPT_MODULE.read_text(encoding="utf-8") + "".join(map(_typescript, attacks))
+    return f"SAY = {SAY!r}\nSAY_IN_A_CONTAINER = {SAY_IN_A_CONTAINER!r}\n{_MODULE}" + "".join(map(_python, attacks))
+
+
+def _python(attack: Attack) -> str:
+    return (
         f"\n\ndef attack(nonce, loot):\n{textwrap.indent(attack.body.strip(chr(10)), '    ')}\n"
         f"\n\nATTACKS[{attack.name!r}] = attack\n{attack.top}"
-        for attack in attacks
     )
-    return f"SAY = {SAY!r}\nSAY_IN_A_CONTAINER = {SAY_IN_A_CONTAINER!r}\n{_MODULE}{functions}"
 
 
-def right_value(nonce: str) -> dict[str, Any]:
+def _typescript(attack: Attack) -> str:
+    """It is given a promise only where it waits for something: what comes back at once takes another way."""
+    kind = "async " if "await " in attack.body else ""
+    body = textwrap.indent(attack.body.strip(chr(10)), "  ")
+    return f"\nATTACKS[{json.dumps(attack.name)}] = {kind}(nonce, loot): any => {{\n{body}\n}};\n{attack.top}"
+
+
+def right_value(nonce: str, language: Language = Language.PYTHON) -> dict[str, Any]:
     """What an honest row gives."""
+    return _RIGHT[language](nonce)
+
+
+def _right_in_python(nonce: str) -> dict[str, Any]:
     return {
         "nonce": nonce,
         "length": len(nonce),
@@ -185,6 +203,29 @@ def right_value(nonce: str) -> dict[str, Any]:
         "clock": True,
         "bent": [],
     }
+
+
+def _right_in_typescript(nonce: str) -> dict[str, Any]:
+    return {
+        "nonce": nonce,
+        "length": len(nonce),
+        "text": "12.51,2A-C..",
+        "json": {"a": [1, None], "b": {"x": 1}},
+        "regex": "12",
+        "split": "a|b|c",
+        "spread": {"first": 1, "rest": [2, 3], "size": 2, "pairs": [["a", 1], ["b", 2]], "entries": [["x", 1]]},
+        "numbers": [2, 3, 3, 16, 12, "2.67", 0.1 + 0.2],
+        "called": [1, 1, 1],
+        "date": "2024-02-29T00:00:00.000Z",
+        "clock": True,
+        "own": ["x", "y"],
+        "set": [1, 2],
+        "symbol": True,
+        "bent": [],
+    }
+
+
+_RIGHT = {Language.PYTHON: _right_in_python, Language.TYPESCRIPT: _right_in_typescript}
 
 
 # -- how an attack shows that it succeeded ---------------------------------------------------------------------------
@@ -220,7 +261,8 @@ def saw_another_row(run: Unsandboxed) -> bool:
 def spoiled_the_next_row(run: Unsandboxed) -> bool:
     """The row before the attack's is right; the one after it has another result than it should, or none."""
     before, after = (run.rows.get(number, {}).get("result") for number in (0, 2))
-    return before == right_value(run.nonces[0]) and run.attack_began and after != right_value(run.nonces[2])
+    right = [right_value(run.nonces[number], run.language) for number in (0, 2)]
+    return before == right[0] and run.attack_began and after != right[1]
 
 
 def forged_the_next_row(run: Unsandboxed) -> bool:
@@ -251,7 +293,7 @@ def never_ended(run: Unsandboxed) -> bool:
 
 def used_up_memory(run: Unsandboxed) -> bool:
     # CPython 3.11 may lose the MemoryError of a deep recursion and report an error without an exception.
-    return run.error.get("type") in ("MemoryError", "SystemError") or ended_the_run(run)
+    return run.error.get("type") in ("MemoryError", "SystemError", "RangeError") or ended_the_run(run)
 
 
 def flooded_the_output(run: Unsandboxed) -> bool:

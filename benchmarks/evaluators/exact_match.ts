@@ -1,0 +1,3 @@
+export function evaluate({ output, reference }: EvaluatorParams) {
+  return output === reference;
+}

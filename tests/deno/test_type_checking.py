@@ -1,0 +1,105 @@
+"""The checker of types: what it says of a source, and that it is kept in bounds whatever the source is."""
+
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from evalcell_sandboxes import Limits, SandboxFault, sandbox
+from evalcell_sandboxes.deno import DECLARATIONS, jail
+from evalcell_sandboxes.deno.process import ENVIRONMENT, program
+
+EXACT = "function evaluate({ output, reference }: EvaluatorParams): boolean {\n  return output === reference;\n}\n"
+
+
+def checked(source: str, **limits: float) -> list[tuple[int, int, str]]:
+    found = sandbox("deno").check_types(source, Limits(**limits))
+    return [(problem.line, problem.column, problem.code) for problem in found]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (EXACT, []),
+        (EXACT.replace("boolean", "string"), [(2, 3, "TS2322")]),
+        ("const words: Map<string, number> = new Map([[1, 2]]);\n" + EXACT, [(1, 7, "TS2322")]),
+        (EXACT + "const late: number = fetch;\n", [(4, 22, "TS2304")]),
+        (EXACT + "console.log(Deno.env.get('A')?.length, Deno.readTextFileSync('a').length);\n", []),
+        (EXACT + "Deno.writeTextFileSync;\n", [(4, 6, "TS2551")]),
+        ("// TS2322 [ERROR]: not one\n//     at file:///x:1:1\n" + EXACT, []),
+        ("const odd = `\nTS1 [ERROR]: made up\n    at file:///x:9:9\n`;\n" + EXACT, []),
+        (EXACT + "const n: number = `\nTS1 [ERROR]: made up\n    at file:///x:9:9\n`;\n", [(4, 7, "TS2322")]),
+    ],
+)
+def test_a_problem_has_its_place_in_the_source(source, expected):
+    assert checked(source) == expected
+
+
+def test_a_check_that_takes_too_long_is_ended():
+    started = time.monotonic()
+    with pytest.raises(SandboxFault, match="within the limit of 0.05 s"):
+        checked(EXACT, load_seconds=0.05)
+    assert time.monotonic() - started < 5
+
+
+def test_of_many_problems_some_are_told():
+    found = checked("\n".join(f"const n{n}: string = {n};" for n in range(1_000)) + EXACT)
+    assert found == [(line, 7, "TS2322") for line in range(1, 51)]
+
+
+def test_a_line_of_ten_thousand_problems_is_not_quoted_as_often():
+    """Which would be two gigabytes."""
+    started = time.monotonic()
+    with pytest.raises(SandboxFault, match="used up the memory"):
+        checked("const " + ",".join(f"n{n}: string = {n}" for n in range(10_000)) + ";\n" + EXACT)
+    assert time.monotonic() - started < 60
+
+
+NAMING = {
+    "type": "type X = import('{path}').X;\n",
+    "import": "import type {{ X }} from '{path}';\n",
+    "reference": "/// <reference path='{path}' />\n",
+    "types": "// @ts-types='{path}'\nimport type {{ X }} from '{path}';\n",
+}
+
+
+@pytest.mark.parametrize("naming", NAMING.values(), ids=NAMING)
+def test_no_file_that_a_source_names_is_read(naming, tmp_path):
+    secret = tmp_path / "secret.ts"
+    secret.write_text("canary is the secret;\n")
+    try:
+        said = str(sandbox("deno").check_types(naming.format(path=secret) + EXACT, Limits()))
+    except SandboxFault as fault:
+        said = str(fault)
+    assert said  # it is told that something is wrong with the file
+    assert "canary" not in said
+
+
+@pytest.mark.parametrize("naming", NAMING.values(), ids=NAMING)
+def test_without_a_jail_it_would_be_read_and_quoted(naming, tmp_path):
+    secret = tmp_path / "secret.ts"
+    secret.write_text("canary is the secret;\n")
+    (tmp_path / "evaluator.ts").write_text(naming.format(path=secret) + EXACT)
+    done = subprocess.run(
+        [program(), "check", "--no-lock", "--no-config", tmp_path / "evaluator.ts", DECLARATIONS],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "canary is the secret" in done.stderr
+
+
+@pytest.mark.parametrize("naming", NAMING.values(), ids=NAMING)
+def test_where_nothing_hides_files_a_source_that_names_some_is_not_checked(naming, monkeypatch, tmp_path):
+    monkeypatch.setattr(jail, "hides_files", lambda: False)
+    with pytest.raises(SandboxFault, match="names other files"):
+        checked(naming.format(path=tmp_path / "x.ts") + EXACT)
+    assert checked(EXACT) == []
+
+
+def test_nothing_is_left_of_a_check():
+    before = set(Path("/tmp").glob("evalcell-types-*"))
+    checked(EXACT)
+    assert set(Path("/tmp").glob("evalcell-types-*")) == before
