@@ -236,12 +236,13 @@ LOADING = {
 @pytest.mark.parametrize("name", LOADING)
 def test_a_module_that_misbehaves_while_it_is_loaded_says_so_in_time(name):
     code, kind = LOADING[name]
-    limits = Limits(load_seconds=0.5, memory_bytes=GUEST_BYTES)
+    seconds = 0.5 if kind is Exceeded else 5.0  # what fails by itself may take its time on a busy machine
+    limits = Limits(load_seconds=seconds, memory_bytes=GUEST_BYTES)
     started = time.monotonic()
     program = Program(source=f"{EVALUATE}{code}\n", filename="e.py")
     with sandbox("wasm").open(program, Confinement(limits=limits)) as session:
         assert isinstance(session.loaded, kind), session.loaded
-    assert time.monotonic() - started < 0.5 + 2
+    assert time.monotonic() - started < seconds + 2
 
 
 @pytest.mark.parametrize("name", ["loop", "memory", "exit", "os-exit"])

@@ -132,7 +132,8 @@ def _run(made, path):
 def test_a_killed_lane_loses_no_row_and_repeats_none(engine_for, rows):
     made = engine_for("def evaluate(output):\n    for _ in range(100_000): pass\n    return output\n", lanes=2)
     path = rows([{"output": n} for n in range(300)])
-    killer = _kill_lanes_busy_on(made.engine, 0.4, 3)
+    # A row whose lane dies a third time is `crashed`, and on a slow machine every kill may meet the same row.
+    killer = _kill_lanes_busy_on(made.engine, 0.4, 2)
     found = _run(made, path)
     killer.join()
     assert [record.row for record in found] == list(range(300))
