@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from promises import lacking
-from spreading import ByFileAndEngine, other_engine
+from spreading import ByFileAndWall, other_engine
 
 from evalcell import datasets, records
 from evalcell.configuration import Operator
@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Only asked where tests run in several processes; then `--dist loadfile` is a little more than that."""
-    return ByFileAndEngine(config, log) if config.getoption("dist") == "loadfile" else None
+    return ByFileAndWall(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` is looked at
