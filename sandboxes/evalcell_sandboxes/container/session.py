@@ -8,12 +8,12 @@ from evalcell_sandboxes.container.box import SCRATCH_BYTES, Box, OutOfMemory, Re
 from evalcell_sandboxes.container.guest import wire
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Invalid, Outcome, Returned, Usage
 from evalcell_sandboxes.program import Confinement, Isolation, Limits, Program
+from evalcell_sandboxes.renewing import RenewingSession
 from evalcell_sandboxes.reports import Reports, most_report_bytes
-from evalcell_sandboxes.sandbox import Raw, Session
+from evalcell_sandboxes.sandbox import Raw
 from evalcell_sandboxes.travelling import as_many_as_travel, lines
 
 _ROWS_A_FRAME = 256
-_MOST_FAILED_LOADS = 3
 _MOST_LOST = 2
 """How often a call may find nothing to run in: once for what the row before it did, and once more to be sure."""
 _NOTE_BYTES = 200
@@ -47,7 +47,7 @@ def settings_of(filename: str, confinement: Confinement, path: Sequence[str], di
     }
 
 
-class ContainerSession(Session):
+class ContainerSession(RenewingSession):
     """A program in a container.
 
     Under `row` isolation every row runs in a process of its own, which starts in the state of the one that has loaded
@@ -56,24 +56,21 @@ class ContainerSession(Session):
     """
 
     def __init__(self, make_box: Callable[[], Box], program: Program, confinement: Confinement) -> None:
+        super().__init__()
         self._make_box = make_box
         self._box = make_box()
         self._source = program.source.encode()
         self._limits = confinement.limits
         self._fresh_rows = confinement.isolation is Isolation.ROW
         self._reports = Reports(confinement.limits)
-        self._fitted_on: bytes | None = None
         self._alive = True
         self._unspoilt = True
         self._owed = 0
-        self._failed_loads = 0
         self._command = wire.ROWS
-        self._loaded: Outcome = Crashed(message="the module was not loaded yet")
 
     def load(self) -> None:
         """Executes the module; `loaded` says what came of it."""
-        self._loaded = self._load()
-        self._checked(self._loaded)
+        self._loaded = self._checked(self._execute())
 
     def close(self) -> None:
         """Ends the container."""
@@ -81,10 +78,6 @@ class ContainerSession(Session):
 
     def check(self) -> None:
         self._box.check()
-
-    @property
-    def loaded(self) -> Outcome:
-        return self._loaded
 
     def fit(self, rows: Sequence[Raw]) -> Outcome:
         self._fitted_on = lines(rows)
@@ -154,26 +147,16 @@ class ContainerSession(Session):
         while self._owed:
             self._take(None)
 
-    def _ready(self) -> Outcome:
-        """Sees to it that there is something to run in."""
+    def _is_there(self) -> bool:
         self._settle()
-        return self._loaded if self._alive else self._renew()
-
-    def _renew(self) -> Outcome:
-        """Loads the module anew, and fits it where `fit` was called.
-
-        A module that loaded once and then fails again and again is given up on: it must not cost its limit a row.
-        """
-        if self._failed_loads >= _MOST_FAILED_LOADS:
-            return self._loaded
-        self._box.renew()
-        self._alive = self._unspoilt = True
-        ready = self._load()
-        if self._fitted_on is not None and isinstance(ready, Returned):
-            ready = self._fit()
-        return self._checked(ready)
+        return self._alive
 
     def _load(self) -> Outcome:
+        self._box.renew()
+        self._alive = self._unspoilt = True
+        return self._execute()
+
+    def _execute(self) -> Outcome:
         loaded = self._call(wire.LOAD, self._source or b"\n", "load_seconds", None)
         batches = not self._fresh_rows and isinstance(loaded, Returned) and loaded.value == b"true"
         self._command = wire.BATCH if batches else wire.ROWS
@@ -182,16 +165,8 @@ class ContainerSession(Session):
     def _fit(self) -> Outcome:
         return self._call(wire.FIT, self._fitted_on or b"\n", "fit_seconds", None)
 
-    def _checked(self, ready: Outcome) -> Outcome:
-        """Counts how often it could not be made ready."""
-        if isinstance(ready, Returned):
-            self._failed_loads = 0
-            return ready
-        self._alive = False  # nothing may run in what was only half made
-        self._failed_loads += 1
-        if self._failed_loads >= _MOST_FAILED_LOADS:
-            self._loaded = ready
-        return ready
+    def _abandon(self) -> None:
+        self._alive = False
 
     def _call(self, command: bytes, body: bytes, limit: str, most: int | None) -> Outcome:
         self._box.send(command, body)

@@ -11,19 +11,19 @@ from evalcell_sandboxes.deno.process import AGGREGATE, ASSET, DESCRIBE, FIT, LOA
 from evalcell_sandboxes.errors import SandboxFault
 from evalcell_sandboxes.outcome import Crashed, Exceeded, Outcome, Returned, Usage
 from evalcell_sandboxes.program import Confinement, Isolation, Limits, Program
+from evalcell_sandboxes.renewing import RenewingSession
 from evalcell_sandboxes.reports import Report, Reports, most_report_bytes
-from evalcell_sandboxes.sandbox import Raw, Session
+from evalcell_sandboxes.sandbox import Raw
 from evalcell_sandboxes.travelling import as_many_as_travel, lines
 
 _FRESH_ROWS_A_FRAME = 64
 _ROWS_A_FRAME = 512
-_MOST_FAILED_LOADS = 3
 _TAKE_SECONDS = 60.0
 """How long the guest may take to read a frame while it is at rest."""
 _NAP_SECONDS = 0.005
 
 
-class DenoSession(Session):
+class DenoSession(RenewingSession):
     """A program in the guest.
 
     Under `row` isolation every row gets a context of its own, in which the module is executed anew, and fitted where it
@@ -32,6 +32,7 @@ class DenoSession(Session):
     """
 
     def __init__(self, program: Program, confinement: Confinement) -> None:
+        super().__init__()
         self._program = program
         self._limits = confinement.limits
         self._fresh_rows = confinement.isolation is Isolation.ROW
@@ -44,14 +45,12 @@ class DenoSession(Session):
             **{name: getattr(confinement.limits, name) for name in ("result_bytes", "stdout_bytes", "stderr_bytes")},
         }
         self._guest: Guest | None = None
-        self._fitted_on: bytes | None = None
-        self._failed_loads = 0
         self._owed = 0
         self._running = False
         self._batches = False
         self._alone = 0
         self._ready_seconds = 0.0
-        self._loaded: Outcome = self._checked(self._load())
+        self._loaded = self._checked(self._load())
 
     def close(self) -> None:
         """Ends the process."""
@@ -59,10 +58,6 @@ class DenoSession(Session):
             self._guest.close()
             self._guest = None
         self._owed = 0
-
-    @property
-    def loaded(self) -> Outcome:
-        return self._loaded
 
     def fit(self, rows: Sequence[Raw]) -> Outcome:
         self._fitted_on = lines(rows)
@@ -160,10 +155,6 @@ class DenoSession(Session):
             self.close()
 
     # -- the process --------------------------------------------------------------------------------------------------
-    def _ready(self) -> Outcome:
-        """Sees to it that there is something to run in."""
-        return self._loaded if self._is_there() else self._renew()
-
     def _is_there(self) -> bool:
         """Whether there is a process. Where one has died while it was at rest, that is nobody's failure."""
         self._settle()
@@ -171,17 +162,8 @@ class DenoSession(Session):
             self.close()
         return self._guest is not None
 
-    def _renew(self) -> Outcome:
-        """A new process with the module executed, and fitted where `fit` was called.
-
-        A module that loaded once and then fails again and again is given up on: it must not cost its limit a row.
-        """
-        if self._failed_loads >= _MOST_FAILED_LOADS:
-            return self._loaded
-        ready = self._load()
-        if self._fitted_on is not None and isinstance(ready, Returned):
-            ready = self._fit()
-        return self._checked(ready)
+    def _abandon(self) -> None:
+        self.close()
 
     def _load(self) -> Outcome:
         self.close()
@@ -215,17 +197,6 @@ class DenoSession(Session):
     def _fit(self) -> Outcome:
         self._ready_seconds = self._limits.load_seconds + self._limits.fit_seconds
         return self._call(FIT, self._fitted_on or b"", "fit_seconds", None)
-
-    def _checked(self, ready: Outcome) -> Outcome:
-        """Counts how often it could not be made ready."""
-        if isinstance(ready, Returned):
-            self._failed_loads = 0
-            return ready
-        self.close()  # nothing may run in what was only half made
-        self._failed_loads += 1
-        if self._failed_loads >= _MOST_FAILED_LOADS:
-            self._loaded = ready
-        return ready
 
     def _call(self, command: bytes, body: bytes, limit: str, most: int | None) -> Outcome:
         assert self._guest is not None

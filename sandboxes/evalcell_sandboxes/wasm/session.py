@@ -11,17 +11,17 @@ from evalcell_sandboxes import assets
 from evalcell_sandboxes.errors import SandboxFault
 from evalcell_sandboxes.outcome import Exceeded, Invalid, Outcome, Returned, Usage
 from evalcell_sandboxes.program import Asset, Confinement, Isolation, Program
+from evalcell_sandboxes.renewing import RenewingSession
 from evalcell_sandboxes.reports import Reports
-from evalcell_sandboxes.sandbox import Raw, Session
+from evalcell_sandboxes.sandbox import Raw
 from evalcell_sandboxes.wasm.guests import Answered, Guest, Report
 
 _ROWS_A_CALL = 512
-_MOST_FAILED_LOADS = 3
 _RESERVE_BYTES = 32 * 1024**2
 """Memory that is free when a row starts: rows that use no more of it can be undone."""
 
 
-class WasmSession(Session):
+class WasmSession(RenewingSession):
     """A program loaded into the guest.
 
     Under `row` isolation the instance is put back after every row to what it was when the module had been executed, or
@@ -30,6 +30,7 @@ class WasmSession(Session):
     """
 
     def __init__(self, guest: Guest, program: Program, confinement: Confinement) -> None:
+        super().__init__()
         self._guest = guest
         self._source = program.source.encode()
         self._filename = program.filename
@@ -41,18 +42,12 @@ class WasmSession(Session):
         self._rows_a_call = 1 if self._fresh_rows else _ROWS_A_CALL
         self._seed_number = confinement.seed
         self._seed_key = confinement.seed.to_bytes(8, "big")
-        self._fitted_on: bytes | None = None
         self._code = ""
-        self._failed_loads = 0
-        self._loaded = self._load()
+        self._loaded = self._execute()
         if self._fresh_rows and isinstance(self._loaded, Returned):
             if self._code:  # once more, from it, as in every later instance: rows in the first are no different
-                self._loaded = self._load()
+                self._loaded = self._execute()
             self._loaded = self._checked(self._settled(self._loaded))
-
-    @property
-    def loaded(self) -> Outcome:
-        return self._loaded
 
     def fit(self, rows: Sequence[Raw]) -> Outcome:
         self._fitted_on = b"\n".join(row.replace(b"\n", b" ") for row in rows)
@@ -104,37 +99,24 @@ class WasmSession(Session):
         """What randomness in a row comes from. The guest reckons the same for `random`, when it is asked for any."""
         return int.from_bytes(blake2b(row, digest_size=8, key=self._seed_key).digest(), "big")
 
-    def _ready(self) -> Outcome:
-        """Sees to it that there is an instance to run in."""
-        return self._loaded if self._guest.alive else self._renew()
+    def _is_there(self) -> bool:
+        return self._guest.alive
 
-    def _renew(self) -> Outcome:
-        """A new instance with the module executed, and fitted where `fit` was called.
-
-        A module that loaded once and then fails again and again is given up on: it must not cost its limit a row.
-        """
-        if self._failed_loads >= _MOST_FAILED_LOADS:
-            return self._loaded
-        ready = self._settled(self._load())
-        if self._fitted_on is not None and isinstance(ready, Returned):
-            ready = self._fit()
-        return self._checked(ready)
+    def _load(self) -> Outcome:
+        return self._settled(self._execute())
 
     def _fit(self) -> Outcome:
         fitted = self._call("hook", b"fit", self._fitted_on or b"", limit="fit_seconds")
         return self._settled(fitted, limit="fit_seconds")
 
+    def _abandon(self) -> None:
+        self._guest.close()
+
     def _checked(self, ready: Outcome) -> Outcome:
         """Has rows start from that state, if they can."""
-        if isinstance(ready, Returned):
-            self._failed_loads = 0
-            if self._fresh_rows:
-                self._guest.remember()
-            return ready
-        self._guest.close()  # nothing may run in what was only half made
-        self._failed_loads += 1
-        self._loaded = ready if self._failed_loads >= _MOST_FAILED_LOADS else self._loaded
-        return ready
+        if self._fresh_rows and isinstance(ready, Returned):
+            self._guest.remember()
+        return super()._checked(ready)
 
     def _settled(self, ready: Outcome, limit: str = "load_seconds") -> Outcome:
         """Where rows start fresh, tidies up after what was executed; gives what came of both."""
@@ -144,7 +126,7 @@ class WasmSession(Session):
         settled = self._guest.call("settle", reserve, limit=limit, seed=self._seed_number)
         return ready if isinstance(settled, Report) else settled
 
-    def _load(self) -> Outcome:
+    def _execute(self) -> Outcome:
         self._guest.renew()
         for asset in self._assets:
             if (failure := self._ship(asset)) is not None:
