@@ -87,7 +87,7 @@ def untouched(engine, made, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(temporary))
     yield
     containers = engine.api.containers(all=True, filters={"label": engines.OWNER})
-    assert [found["Command"] for found in containers if engines._is_left(found)] == []
+    assert [found["Command"] for found in containers if of_ours(found["Labels"]) and engines._is_left(found)] == []
     assert images(engine, dangling=True) == {}
     assert list(temporary.iterdir()) == []
 

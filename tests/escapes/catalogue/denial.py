@@ -113,7 +113,7 @@ FLOODS = (
     _flood("one-line", "for _ in range(10**9): sys.stdout.write('x' * 10_000)"),
     _flood("stderr", "sys.stderr = sys.stdout\nfor _ in range(10**9): print('x' * 10_000, file=sys.stderr)"),
     _flood("raw", "for _ in range(10**9): os.write(1, b'x' * 10_000)"),
-    _flood("at-once", "for _ in range(100): os.write(1, b'x' * 10**7)"),
+    _flood("at-once", "for _ in range(100): os.write(1, b'x' * 10**7)\nreturn 0"),
     Attack(
         "fill-descriptors",
         "kept = []\nwhile True: kept.append(open(os.devnull))",
