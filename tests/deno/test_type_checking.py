@@ -1,8 +1,8 @@
 """The checker of types: what it says of a source, and that it is kept in bounds whatever the source is."""
 
 import subprocess
+import tempfile
 import time
-from pathlib import Path
 
 import pytest
 
@@ -99,7 +99,9 @@ def test_where_nothing_hides_files_a_source_that_names_some_is_not_checked(namin
     assert checked(EXACT) == []
 
 
-def test_nothing_is_left_of_a_check():
-    before = set(Path("/tmp").glob("evalcell-types-*"))
+def test_nothing_is_left_of_a_check(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    untouched = tmp_path.stat().st_mtime_ns
     checked(EXACT)
-    assert set(Path("/tmp").glob("evalcell-types-*")) == before
+    assert tmp_path.stat().st_mtime_ns > untouched  # there was something in between
+    assert list(tmp_path.iterdir()) == []
