@@ -90,9 +90,9 @@ def _failed(error: Error, outcome: Outcome) -> Aggregates:
 
 def _bare(value: Any) -> Any:
     if value is None:
-        raise InvalidResult("aggregate returned None: did you forget return? Return numbers by name: {'f1': 0.5}")
+        raise InvalidResult("aggregate returned nothing: did you forget return? Return numbers by name: {'f1': 0.5}")
     if not isinstance(value, int | float):
-        raise InvalidResult(f"aggregate returned {shown(value)}; return a number, or a dict of numbers by name")
+        raise InvalidResult(f"aggregate returned {shown(value)}; return a number, or an object of numbers by name")
     return value
 
 
@@ -111,7 +111,9 @@ def _name(name: str) -> str:
 def _number(value: Any, name: str) -> Number:
     """An integer stays one as long as other programs can read it; what is larger goes as a float."""
     if value is not None and not isinstance(value, int | float):
-        raise InvalidResult(f"aggregate returned {shown(value)} as {shown(name)}; each value is a number or None")
+        raise InvalidResult(
+            f"aggregate returned {shown(value)} as {shown(name)}; each value is a number, or None (null)"
+        )
     if value is None:
         return None
     if isinstance(value, int) and -_LARGEST_INTEGER <= value < _LARGEST_INTEGER:
@@ -139,4 +141,4 @@ def _reworded(message: str) -> str:
     """Guests word what is invalid for the hook that is called most."""
     message = message.replace("evaluate returned", "aggregate returned", 1)
     undefined = message.startswith(("aggregate returned NaN", "aggregate returned infinity", "aggregate returned -inf"))
-    return f"{message}; return None for a number that is undefined" if undefined else message
+    return f"{message}; return None (null) for a number that is undefined" if undefined else message

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from evalcell.errors import EvaluatorError, UsageError, did_you_mean
-from evalcell.paths import MISSING, Missing, Path
+from evalcell.paths import MISSING, Missing, Path, to_field
 from evalcell.spelling import SPELLINGS, Spelling
 from evalcell_sandboxes import Hook, Kind, Language, Parameter
 
@@ -158,4 +158,4 @@ def _binding(parameter: Parameter, paths: Mapping[str, str], literals: Mapping[s
     name = parameter.name
     if name in literals:
         return Binding(name, literal=msgspec.json.encode(literals[name]))
-    return Binding(name, path=paths.get(name, name), optional=not parameter.required)
+    return Binding(name, path=paths[name] if name in paths else to_field(name), optional=not parameter.required)

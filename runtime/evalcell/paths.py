@@ -125,6 +125,15 @@ def _parse(text: str) -> "list[_Step]":
     return steps
 
 
+def to_field(name: str) -> str:
+    """The path to the field of a row that has this name, whatever characters are in it."""
+    step = _STEP.fullmatch(name)
+    if step is not None and step["name"] == name:
+        return name
+    escaped = name.replace("\\", "\\\\").replace("'", "\\'")
+    return f"['{escaped}']"
+
+
 def _step(match: "re.Match[str]") -> _Step:
     if match["name"] is not None:
         return match["name"]

@@ -74,7 +74,8 @@ def _read(value: Any) -> list[Score]:
             return _read_list(value)
         case None:
             raise InvalidResult(
-                "evaluate returned None: did you forget return? (For a row without a score, return {'score': None}.)"
+                "evaluate returned nothing: did you forget return? "
+                "(For a row without a score, return {'score': None}; in TypeScript, { score: null }.)"
             )
     raise InvalidResult(f"evaluate returned {shown(value)}, which is no score")
 
@@ -93,7 +94,7 @@ def _read_list(items: list[Any]) -> list[Score]:
     for number, item in enumerate(items):
         if not isinstance(item, dict):
             raise InvalidResult(
-                f"item {number} of the returned list is {shown(item)}; write dicts like {{'name': 'f1', 'score': 1}}"
+                f'item {number} of the returned list is {shown(item)}; write {{"name": "f1", "score": 1}} for each'
             )
         scores += _read_dict(item)
     return scores
@@ -102,7 +103,7 @@ def _read_list(items: list[Any]) -> list[Score]:
 def _read_dict(value: dict[str, Any]) -> list[Score]:
     if isinstance(value.get("scores"), list) and not any(key in value for key in _SCORE_KEYS):
         return _read_list(value["scores"])
-    named = _take(dict(value), ("namedScores",), dict, "a dict") or {}
+    named = _take(dict(value), ("namedScores",), dict, "an object") or {}
     _check_count(named)
     own = [_read_one(value)] if any(key in value for key in _SCORE_KEYS) else []
     scores = own + [_named(name, item) for name, item in named.items()]
@@ -118,7 +119,7 @@ def _read_named(value: Mapping[str, Any]) -> list[Score]:
     if not value or suspect is not None or not plain:
         keys = ", ".join(map(repr, list(value)[:8])) or "no keys"
         hint = did_you_mean(suspect, _SCORE_KEYS) if suspect else ""
-        raise InvalidResult(f"evaluate returned a dict without score, label or passed; it has {keys}.{hint}")
+        raise InvalidResult(f"evaluate returned an object without score, label or passed; it has {keys}.{hint}")
     return [_named(name, item) for name, item in value.items()]
 
 
@@ -130,7 +131,7 @@ def _is_slip(key: str) -> bool:
 
 def _named(name: str, item: Any) -> Score:
     if isinstance(item, list):
-        raise InvalidResult(f"the score named {shown(name)} is a list; write a number or a dict")
+        raise InvalidResult(f"the score named {shown(name)} is a list; write a number or an object")
     inner = _read_one(item) if isinstance(item, dict) else _read(item)[0]
     return Score(name, inner.score, inner.label, inner.passed, inner.explanation, inner.metadata, inner.skipped)
 
@@ -142,7 +143,7 @@ def _read_one(value: Mapping[str, Any]) -> Score:
     label = _take(rest, ("label",), str, "text")
     name = _take(rest, _NAMES, str, "text")
     explanation = _take(rest, _EXPLANATIONS, str, "text")
-    metadata = _take(rest, ("metadata",), dict, "a dict") or {}
+    metadata = _take(rest, ("metadata",), dict, "an object") or {}
     score, skipped = None, False
     if "score" in rest or (label is None and "value" in rest and not isinstance(rest["value"], str)):
         score = rest.pop("score" if "score" in rest else "value")
@@ -195,7 +196,7 @@ def _configured(score: Score, output: Output) -> Score:
     if score.skipped:
         return score
     if number is None and score.label is None and score.passed is None:
-        raise InvalidResult("evaluate returned a dict with nothing in it: no score, no label, no verdict")
+        raise InvalidResult("evaluate returned an object with nothing in it: no score, no label, no verdict")
     if output.kind == "freeform" and output.threshold is None:
         return score
     if output.kind == "categorical":

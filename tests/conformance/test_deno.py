@@ -31,6 +31,32 @@ def throwing(expression: str) -> str:
     return f"{EVALUATE}  throw {expression};\n}}\n"
 
 
+# -- types that stand where a statement ends ----------------------------------------------------------------------------
+JOINED = {
+    "template": ("const half = String\ntype Z = string\n;`x`.length", "typeof half", "function"),
+    "list": ("let score = 1\ntype W = [number]\n;[score] = [0.25]", "score", 0.25),
+    "call": ("const f = () => 5\ntype T = number\n;(globalThis as any).z = 1", "f()", 5),
+    "regex": ("const two = 2\ntype T = number\n;/x/g.test('x')", "two", 2),
+    "declared": ("const f = () => 5\ndeclare const q: number\n;(() => 6)()", "f()", 5),
+    "no-semicolon": ("const half = String\ntype Z = string\n[0]", "typeof half", "function"),
+    "field": ("class A {\n  x = 1\n  declare y: number\n  ['z'] = 5\n}", "[new A().x, new A().z]", [1, 5]),
+    "interface": ("const f = () => 5\ninterface I {}\n;(() => 6)()", "f()", 5),
+    "in-a-function": ("const f = () => { let g = () => 5\ntype T = number\n;[1].map(String); return g }", "f()()", 5),
+}
+
+
+@pytest.mark.parametrize("case", JOINED)
+def test_two_statements_stay_two_where_a_type_was_between_them(deno, case):
+    source, expression, expected = JOINED[case]
+    assert values(run(deno, f"{source}\n{returning(expression)}", 1)) == [expected]
+
+
+def test_the_places_of_errors_are_exact_where_statements_had_no_semicolons(deno):
+    source = f"const f = () => 5\ntype T = number\n;[f].length\n{throwing('new Error(`x`)')}"
+    (outcome,) = run(deno, source, 1)
+    assert outcome.traceback == "Error: x\n    at evaluate (evaluator.ts:5:9)"
+
+
 # -- how evaluate is written --------------------------------------------------------------------------------------------
 FORMS = {
     "function": "function evaluate({ output }) { return output }",
@@ -223,6 +249,32 @@ def test_an_error_says_where_it_is_in_the_source(deno, case):
     assert isinstance(outcome, Raised)
     assert outcome.traceback.startswith(f"Error: x\n    at {place}")
     assert "evalcell" not in outcome.traceback
+
+
+def test_only_places_in_the_source_are_led_back_to_it(deno):
+    """An enum makes more of the source than it was. What a message says is left as it is."""
+    said = "time 10:12:34 see http://host:80:443\n    at noon:12:1"
+    source = f"enum Grade {{\nA,\n B }}\n{throwing(f'new Error({json.dumps(said)})')}"
+    (outcome,) = run(deno, source, 1)
+    assert outcome.message == said
+    assert outcome.traceback == f"Error: {said}\n    at evaluate (evaluator.ts:5:9)"
+
+
+STACKS = {
+    "new Error('x')": "Error: x",
+    "new TypeError('x')": "TypeError: x",
+    "new (class Mine extends Error {})('x')": "Error: x",
+    "new (class extends Error { name = 'Named'; })('x')": "Named: x",
+    "Object.assign(new Error('x'), { message: { toString() { throw 1; } } })": "Error",
+    "new Error()": "Error",
+}
+
+
+@pytest.mark.parametrize("expression", STACKS)
+def test_a_stack_begins_with_what_the_error_itself_holds(deno, expression):
+    ((first, *frames),) = values(run(deno, returning(f"({expression}).stack.split('\\n')"), 1))
+    assert first == STACKS[expression]
+    assert all("evaluator.ts" in frame for frame in frames)
 
 
 def test_a_stack_has_the_frames_that_were_awaited(deno):

@@ -151,7 +151,23 @@ def test_a_module_that_throws_says_so(deno, source, exception, place):
 def test_a_module_that_waits_for_ever_says_so(deno):
     with opened(deno, f"await new Promise(() => {{}});\n{RETURN}") as session:
         assert isinstance(session.loaded, Invalid)
-        assert session.loaded.message == "load returned a promise that nothing in the sandbox will ever settle"
+        assert (
+            session.loaded.message
+            == "the module awaits something at its top level that nothing in the sandbox will ever settle"
+        )
+
+
+@BOTH
+def test_what_a_module_and_fit_have_begun_is_done_before_the_first_row(deno, isolation):
+    source = (
+        "let table = {}, count = 0;\n(async () => { await null; table = { half: 0.5 }; })();\n"
+        "export function fit(rows) { Promise.resolve().then(() => { count = rows.length; }); }\n"
+        + returning("[table.half ?? null, count]")
+    )
+    with opened(deno, source, isolation=isolation) as session:
+        assert values(list(session.run(lines(1)))) == [[0.5, 0]]
+        session.fit(lines(1, 2, 3))
+        assert values(list(session.run(lines(1, 2)))) == [[0.5, 3]] * 2
 
 
 @pytest.mark.parametrize(
@@ -212,6 +228,37 @@ def test_chance_is_evenly_spread(deno):
         f"{EVALUATE}  let sum = 0;\n  for (let n = 0; n < 1e5; n++) sum += Math.random();\n  return sum / 1e5;\n}}\n"
     )
     assert all(abs(mean - 0.5) < 0.01 for mean in values(run(deno, source, 1, 2, 3)))
+
+
+@BOTH
+def test_what_a_row_leaves_waiting_is_done_in_its_name(deno, isolation):
+    source = (
+        f"{EVALUATE}  Promise.resolve().then(() => console.log('of row', output));\n"
+        "  (async () => { for (let n = 0; n < 5; n++) await null; console.warn('later', output); })();\n"
+        "  return output % 2 ? output : Promise.resolve(output);\n}\n"
+    )
+    outcomes = run(deno, source, 1, 2, 3, isolation=isolation)
+    assert values(outcomes) == [1, 2, 3]
+    assert [outcome.stdout for outcome in outcomes] == [f"of row {n}\n" for n in (1, 2, 3)]
+    assert [outcome.stderr for outcome in outcomes] == [f"later {n}\n" for n in (1, 2, 3)]
+
+
+def test_what_a_row_leaves_waiting_changes_nothing_of_its_result(deno):
+    source = f"{EVALUATE}  const made = {{ score: 1 }};\n  Promise.resolve().then(() => made.score = 0);\n  return made;\n}}\n"
+    assert values(run(deno, source, 1, 2)) == [{"score": 1}] * 2
+
+
+def test_a_row_that_leaves_a_loop_behind_is_the_one_that_is_over_its_time(deno):
+    source = f"{EVALUATE}  if (output === 2) Promise.resolve().then(() => {{ while (true); }});\n  return output;\n}}\n"
+    first, second, third = run(deno, source, 1, 2, 3, isolation="evaluator", wall_seconds=0.5)
+    assert values([first, third]) == [1, 3]
+    assert isinstance(second, Exceeded)
+
+
+@pytest.mark.parametrize("beginning", ["Object.freeze(globalThis);", "Object.preventExtensions(globalThis);"])
+def test_a_console_is_there_where_nothing_can_be_added(deno, beginning):
+    source = f"{beginning}\n{EVALUATE}  console.group('a');\n  console.log(1);\n  return 1;\n}}\n"
+    assert [outcome.stdout for outcome in run(deno, source, 1, 2)] == ["a\n  1\n"] * 2
 
 
 # -- fit and aggregate ----------------------------------------------------------------------------------------------------

@@ -110,6 +110,11 @@ def test_what_only_looks_like_a_hook_fools_nobody(described, before):
     assert (hook.line, parameters(hook)) == (2, [("right", "keyword_only", None)])
 
 
+def test_a_field_that_is_taken_twice_is_one_parameter(described):
+    found = described("export function evaluate({ a, a: again = 2, b = 1, b: other }: any) { return a }\n")
+    assert [(parameter.name, parameter.required) for parameter in found.hooks[0].parameters] == [("a", True), ("b", True)]
+
+
 def test_a_source_without_hooks_has_none(described):
     assert described("export const score = 1;\nif (score) { const evaluate = 1; }\n").hooks == ()
 

@@ -21,7 +21,8 @@ MIB = 1024**2
 # -- deadlines ------------------------------------------------------------------------------------------------------------
 GREEDY = {
     "loop": ("while (true);", "wall_seconds"),
-    "microtasks": ("const again = () => Promise.resolve().then(again);\n  return again();", "wall_seconds"),
+    "microtasks": ("const again = () => Promise.resolve().then(again);\n  return again();", None),  # a chain of them
+    "microtasks-left-behind": ("const again = () => { Promise.resolve().then(again); };\n  again();", "wall_seconds"),
     "native-sort": ("Array.from({ length: 3e6 }, (_, n) => String(n * 7919 % 1e6)).sort();", "wall_seconds"),
     "array-buffer": ("return new ArrayBuffer(2e9).byteLength;", "memory_bytes"),
     "typed-arrays": ("for (const kept = []; ; ) kept.push(new Uint8Array(2 ** 20).fill(1));", None),
@@ -108,11 +109,57 @@ def test_a_process_that_is_killed_in_a_row_is_that_rows_crash(deno, isolation):
     with opened(deno, source, isolation=isolation, wall_seconds=10.0) as session:
         timer = threading.Timer(0.5, kill, [session])
         timer.start()
-        before, killed, after = session.run(lines(1, "wait", 2))
+        killed, after = session.run(lines("wait", 2))
         timer.join()
-    assert values([before, after]) == [1, 2]
+    assert values([after]) == [2]
     assert isinstance(killed, Crashed)
     assert "SIGKILL" in killed.message
+
+
+def test_a_fresh_row_that_is_killed_after_others_is_run_again_alone(deno):
+    source = f"{EVALUATE}  for (const end = Date.now() + 1_000; output === 'slow' && Date.now() < end; );\n  return output;\n}}\n"
+    with opened(deno, source, wall_seconds=10.0) as session:
+        timer = threading.Timer(0.5, kill, [session])
+        timer.start()
+        outcomes = list(session.run(lines(1, "slow", 2)))
+        timer.join()
+    assert values(outcomes) == [1, "slow", 2]
+    assert outcomes[1].usage.wall_seconds > 0.9
+
+
+LEFT_BEHIND = {
+    "garbage": ("new Uint8Array(1e8).fill(1);", "new Uint8Array(9e7).fill(1);"),
+    "what-is-unhandled": ("Promise.reject(new Uint8Array(1e8).fill(1));", "new Uint8Array(9e7).fill(1);"),
+    "and-no-more-is-given": ("Promise.reject(new Uint8Array(1e8).fill(1));", "new ArrayBuffer(24e7);"),
+    "symbols": ("for (let n = 0; n < 100; n++) Symbol.for(`${n}`.repeat(3e5));", "new Uint8Array(9e7).fill(1);"),
+}
+
+
+@pytest.mark.parametrize("left", LEFT_BEHIND)
+def test_a_fresh_row_never_fails_for_what_rows_before_it_have_left(deno, left):
+    """Each takes most of the limit, and there is no time to tidy up in between."""
+    much, more = LEFT_BEHIND[left]
+    source = f"{EVALUATE}  if (output === 'much') {much}\n  if (output === 'more') {more}\n  return 1;\n}}\n"
+    rows = lines(*["much", "more", "little"] * 10)
+    with opened(deno, source, memory_bytes=128 * MIB) as session:
+        assert all(isinstance(outcome, Returned) for outcome in session.run(rows))
+        assert all(isinstance(outcome, Returned) for outcome in session.run(rows))
+
+
+def test_a_row_that_needs_too_much_memory_says_so_wherever_it_stands(deno):
+    source = f"{EVALUATE}  return output && new ArrayBuffer(output).byteLength;\n}}\n"
+    outcomes = run(deno, source, 0, 2e9, 0, 2e9, 2e9, 0, memory_bytes=128 * MIB)
+    assert [isinstance(outcome, Exceeded) for outcome in outcomes] == [False, True, False, True, True, False]
+
+
+def test_aggregate_has_all_of_the_memory_that_rows_had(deno):
+    source = (
+        "export const evaluate = ({ output }) => { Promise.reject(new Uint8Array(3e7).fill(1)); return 1; };\n"
+        "export const aggregate = (results) => new Uint8Array(1.2e8).fill(1).length;\n"
+    )
+    with opened(deno, source, memory_bytes=128 * MIB) as session:
+        assert values(list(session.run(lines(1, 2)))) == [1, 1]
+        assert values([session.aggregate(b"[]")]) == [1.2e8]
 
 
 def test_rows_that_leave_much_behind_are_all_right_and_memory_stays_as_it_is(deno):

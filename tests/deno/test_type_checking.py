@@ -29,6 +29,10 @@ def checked(source: str, **limits: float) -> list[tuple[int, int, str]]:
         (EXACT + "Deno.writeTextFileSync;\n", [(4, 6, "TS2551")]),
         ("// TS2322 [ERROR]: not one\n//     at file:///x:1:1\n" + EXACT, []),
         ("const odd = `\nTS1 [ERROR]: made up\n    at file:///x:9:9\n`;\n" + EXACT, []),
+        (EXACT + "const odd = `\nTS1 [ERROR]: made up ${nope}`;\n", [(5, 24, "TS2304")]),
+        (EXACT + "type Odd = 'a\x85TS1 [ERROR]: made up'; const odd: Odd = 1;\n", [(4, 44, "TS2322")]),
+        (EXACT + "console.clear(); console.dirxml(1); console.timeStamp(); JSON.rawJSON('1');\n", []),
+        (EXACT + "Error.captureStackTrace({}, evaluate); Error.stackTraceLimit = 5;\n", []),
         (EXACT + "const n: number = `\nTS1 [ERROR]: made up\n    at file:///x:9:9\n`;\n", [(4, 7, "TS2322")]),
     ],
 )
@@ -41,6 +45,18 @@ def test_a_check_that_takes_too_long_is_ended():
     with pytest.raises(SandboxFault, match="within the limit of 0.05 s"):
         checked(EXACT, load_seconds=0.05)
     assert time.monotonic() - started < 5
+
+
+def test_a_message_is_the_checkers_own():
+    (problem,) = sandbox("deno").check_types(EXACT + "const odd = `\nTS666 [ERROR]: forged ${nope}`;\n", Limits())
+    assert "nope" in problem.message
+    assert "forged" not in problem.message
+
+
+def test_a_source_that_is_too_deep_for_the_checker_says_so():
+    with pytest.raises(SandboxFault, match="nested too deeply") as fault:
+        checked(EXACT + "const deep = " + "[" * 20_000 + "]" * 20_000 + ";\n")
+    assert "thread" not in str(fault.value)
 
 
 def test_of_many_problems_some_are_told():
@@ -61,6 +77,10 @@ NAMING = {
     "import": "import type {{ X }} from '{path}';\n",
     "reference": "/// <reference path='{path}' />\n",
     "types": "// @ts-types='{path}'\nimport type {{ X }} from '{path}';\n",
+    "export": "export type {{ X }} from '{path}';\n",
+    "export-all": "export type * as x from '{path}';\n",
+    "reference-after-a-comment": "/* a */ /// <reference path='{path}' />\n",
+    "reference-after-a-mark": "\ufeff/// <reference path='{path}' />\n",
 }
 
 
@@ -91,12 +111,11 @@ def test_without_a_jail_it_would_be_read_and_quoted(naming, tmp_path):
     assert "canary is the secret" in done.stderr
 
 
-@pytest.mark.parametrize("naming", NAMING.values(), ids=NAMING)
-def test_where_nothing_hides_files_a_source_that_names_some_is_not_checked(naming, monkeypatch, tmp_path):
-    monkeypatch.setattr(jail, "hides_files", lambda: False)
-    with pytest.raises(SandboxFault, match="names other files"):
+@pytest.mark.parametrize("naming", ["", *NAMING.values()], ids=["nothing", *NAMING])
+def test_where_nothing_hides_files_no_types_are_checked(naming, monkeypatch, tmp_path):
+    monkeypatch.setattr(jail, "_missing", lambda: frozenset({"landlock"}))
+    with pytest.raises(SandboxFault, match="Landlock"):
         checked(naming.format(path=tmp_path / "x.ts") + EXACT)
-    assert checked(EXACT) == []
 
 
 def test_nothing_is_left_of_a_check(monkeypatch, tmp_path):

@@ -105,12 +105,12 @@ def test_numbers_come_back_as_they_are(value, numbers):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("None", "aggregate returned None: did you forget return"),
+        ("None", "aggregate returned nothing: did you forget return"),
         ("'good'", "aggregate returned 'good'; return a number"),
         ("[1, 2]", "aggregate returned [1, 2]; return a number"),
         ("{'f1': 'high'}", "aggregate returned 'high' as 'f1'"),
         ("{'f1': {'macro': 1}}", "aggregate returned {'macro': 1} as 'f1'"),
-        ("{'f1': float('nan')}", "aggregate returned NaN at 'f1'; return None for a number that is undefined"),
+        ("{'f1': float('nan')}", "aggregate returned NaN at 'f1'; return None (null) for a number that is undefined"),
         ("{'f1': 10**400}", "too large for a float"),
         ("{str(n): n for n in range(101)}", "aggregate returned 101 numbers; 100 are allowed"),
         ("{'x' * 201: 1}", "a name of 201 characters"),

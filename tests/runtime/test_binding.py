@@ -30,6 +30,15 @@ def test_a_parameter_takes_the_field_of_its_name():
     }
 
 
+@pytest.mark.parametrize(
+    "name", ["a.b", "a[0]", "unit price", "it's", 'say "hi"', "back\\slash", "$", "*", "", "ü", "a\nb"]
+)
+def test_a_parameter_of_any_name_takes_the_field_of_that_name_and_no_path(name):
+    row = {name: 6, "a": {"b": 7}, "c": 8}
+    assert arguments(bind(hook(Parameter(name)), {}, {}), row) == {name: 6}
+    assert "Did you mean" not in arguments(bind(hook(Parameter(name)), {}, {}), {"zzz": 1}).message
+
+
 def test_what_is_not_bound_does_not_get_in():
     made = arguments(bind(hook(OUTPUT), {}, {}), {"output": 1, "reference": "secret"})
     assert made == {"output": 1}

@@ -250,7 +250,7 @@ def test_a_lane_may_be_silent_for_as_long_as_a_hook_may_take(monkeypatch, hook):
 
     monkeypatch.setattr(Engine, "open", hurried)
     monkeypatch.setattr(Pool, "start", lambda self: started.append(self) or start_lane(self))
-    source = ECHO + f"def {hook}(rows):\n    for _ in range(60_000_000): pass\n    return 1\n"
+    source = ECHO + f"def {hook}(rows):\n    for _ in range(120_000_000): pass\n    return 1\n"
     began = time.monotonic()
     run = start(source, numbers(1), limits={"wall_seconds": 0.2, "load_seconds": 1}, isolation="evaluator")
     assert run.wait()["aggregate_error"] is None

@@ -189,7 +189,7 @@ def _tried(binder: RowBinder, row: Row, lines: bytes) -> dict[str, Any]:
 def _show(report: dict[str, Any], tries: list[dict[str, Any]]) -> None:
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, emoji=False, soft_wrap=True)
     sandbox = report["sandbox"]
     console.print(f"[bold]{report['evaluator']}[/bold] {report['version']}", markup=True)
     console.print(f"  sandbox     {sandbox['name']} ({sandbox['interpreter']}): {sandbox['reason']}", markup=False)

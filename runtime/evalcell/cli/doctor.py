@@ -38,7 +38,7 @@ def _show(health: "Health") -> None:
 
     from evalcell.doctor import purpose
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, emoji=False, soft_wrap=True)
     console.print(
         f"[bold]evalcell {health.evalcell}[/bold] on Python {health.python}, {health.machine}, {health.cores} cores"
     )

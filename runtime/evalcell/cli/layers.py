@@ -146,7 +146,7 @@ def _show(found: list[Layer]) -> None:
     for layer in found:
         used = "never" if layer.used is None else f"{_ago(layer.used)} ago"
         table.add_row(_key(layer), _size(layer), _ago(layer.built), used, ", ".join(layer.evaluators), _contents(layer))
-    Console(highlight=False, markup=False).print(table)
+    Console(highlight=False, emoji=False, markup=False).print(table)
     click.echo(f"{sum(layer.size_bytes for layer in found) / 1e6:,.0f} MB in all.")
 
 

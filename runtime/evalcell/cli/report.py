@@ -17,7 +17,7 @@ _WIDTH_OF_A_FILE = 10_000
 
 def show(summary: Summary, out: str | None) -> None:
     """Prints the table and the first failures; on stderr when the records themselves take stdout."""
-    console = Console(stderr=out == "-", highlight=False, soft_wrap=True)
+    console = Console(stderr=out == "-", highlight=False, emoji=False, soft_wrap=True)
     if not console.is_terminal:
         console.width = _WIDTH_OF_A_FILE
     console.print(_title(summary))

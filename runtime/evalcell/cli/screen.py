@@ -38,7 +38,7 @@ class Screen(AbstractContextManager["Screen"]):
     def _err(self) -> "Console":
         from rich.console import Console
 
-        return Console(stderr=True, quiet=self._quiet, highlight=False, soft_wrap=True)
+        return Console(stderr=True, quiet=self._quiet, highlight=False, emoji=False, soft_wrap=True)
 
     @cached_property
     def _live(self) -> "Progress":

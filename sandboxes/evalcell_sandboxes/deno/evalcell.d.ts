@@ -55,6 +55,7 @@ declare const console: {
   trace(...things: unknown[]): void;
   assert(holds: unknown, ...things: unknown[]): void;
   dir(thing: unknown): void;
+  dirxml(...things: unknown[]): void;
   table(thing: unknown): void;
   group(...things: unknown[]): void;
   groupCollapsed(...things: unknown[]): void;
@@ -64,7 +65,19 @@ declare const console: {
   time(name?: string): void;
   timeLog(name?: string): void;
   timeEnd(name?: string): void;
+  timeStamp(name?: string): void;
+  clear(): void;
 };
+
+/** What the engine has beyond the language. */
+interface ErrorConstructor {
+  captureStackTrace(thing: object, above?: unknown): void;
+  stackTraceLimit: number;
+}
+interface JSON {
+  rawJSON(text: string): unknown;
+  isRawJSON(thing: unknown): boolean;
+}
 
 /** The evaluator's assets, and the variables that it was granted. There is nothing else of Deno here. */
 declare namespace Deno {

@@ -30,10 +30,12 @@ touched meets the other limit first, which can tell that it was memory."""
 _PROBE_SECONDS = 30.0
 _KIB = 1024
 
+HIDING = "Landlock (Linux 5.13 or newer)"
+"""What hides files from a jailed process, in words."""
 _NEEDED = {
     "group": "a memory cgroup of its own (cgroups that this user may write)",
     "namespaces": "an empty network namespace (root, or user namespaces for everybody)",
-    "landlock": "Landlock (Linux 5.13 or newer)",
+    "landlock": HIDING,
     "filter": "the list of system calls (x86_64 or aarch64)",
 }
 """What may be missing. All else is on every Linux."""

@@ -195,7 +195,7 @@ class Guest:
         limit = None
         if self._jail.ran_out_of_memory() or any(sign in said for sign in _OUT_OF_MEMORY):
             limit = "memory_bytes"
-        elif _OUT_OF_STACK in said:
+        elif OUT_OF_STACK in said:
             limit = "stack"
         self.close()
         return limit, self._jail.process.returncode
@@ -213,5 +213,5 @@ class Guest:
 
 _OUT_OF_MEMORY = ("out of memory", "memory allocation of", "Out of memory")
 """What the engine, or the runtime around it, says last when it cannot have the memory that it needs."""
-_OUT_OF_STACK = "has overflowed its stack"
+OUT_OF_STACK = "has overflowed its stack"
 """What the runtime says of a source that is nested deeper than its parser can follow."""

@@ -28,7 +28,8 @@ class DenoSession(RenewingSession):
 
     Under `row` isolation every row gets a context of its own, in which the module is executed anew, and fitted where it
     was; under `evaluator` isolation one context serves them all. A process that dies, or does not come back in time, is
-    replaced: that costs the row that was in flight.
+    replaced: that costs the row that was in flight. But no fresh row fails for what rows before it have left in the
+    process: one that finds no memory there, or dies, is run again in a process of its own, and that is believed.
     """
 
     def __init__(self, program: Program, confinement: Confinement) -> None:
@@ -46,6 +47,7 @@ class DenoSession(RenewingSession):
         }
         self._guest: Guest | None = None
         self._owed = 0
+        self._served = 0
         self._running = False
         self._batches = False
         self._alone = 0
@@ -80,7 +82,8 @@ class DenoSession(RenewingSession):
                 yield outcomes
 
     def aggregate(self, results: Raw) -> Outcome:
-        ready = self._ready() if self._fresh_rows else self._renew()
+        self._settle()
+        ready = self._renew() if self._served else self._ready()
         if not isinstance(ready, Returned):
             return ready
         return self._call(AGGREGATE, results, "aggregate_seconds", self._limits.result_bytes)
@@ -110,9 +113,10 @@ class DenoSession(RenewingSession):
             try:
                 found = self._guest.lines(began + seconds)
             except (Died, Deadline) as end:
-                self._alone = self._owed if self._batches and self._owed > 1 else 0
+                owed = self._owed
                 outcome = self._ended(end, limit, time.monotonic() - began)
-                if not self._alone:  # else it may be any of them: each has to show whether it is the one
+                self._alone = owed if self._batches and owed > 1 else int(self._may_be_others_fault(outcome))
+                if not self._alone:  # else each has to show whether it is the one
                     yield [outcome]
                 return
             reports = [line for line in found if line][: self._owed]
@@ -121,10 +125,29 @@ class DenoSession(RenewingSession):
                 began = heard
             self._running = not (self._fresh_rows and found[-1])
             if reports:
+                outcomes = self._believed(self._outcomes(reports, took))
                 self._owed -= len(reports)
-                yield self._outcomes(reports, took)
+                self._served += len(outcomes)
+                if len(outcomes) < len(reports):
+                    self.close()
+                    self._alone = 1
+                if outcomes:
+                    yield outcomes
                 began = time.monotonic()
                 self._nap(took / len(reports))
+
+    def _believed(self, outcomes: list[Outcome]) -> list[Outcome]:
+        """Those before the first that others may have caused: its row and all after it are to be run again."""
+        if self._fresh_rows:
+            for number, outcome in enumerate(outcomes):
+                if self._may_be_others_fault(outcome, number):
+                    return outcomes[:number]
+        return outcomes
+
+    def _may_be_others_fault(self, outcome: Outcome, before: int = 0) -> bool:
+        """Whether a fresh row has come to this in a process in which others, and so many more, had run before."""
+        lost = isinstance(outcome, Crashed) or (isinstance(outcome, Exceeded) and outcome.limit == "memory_bytes")
+        return lost and self._fresh_rows and self._served + before > 0
 
     def _nap(self, row_seconds: float) -> None:
         """Leaves the processor to the rows for a while: to be woken for each would take time from them."""
@@ -167,6 +190,7 @@ class DenoSession(RenewingSession):
 
     def _load(self) -> Outcome:
         self.close()
+        self._served = 0
         self._guest = self._start()
         self._ready_seconds = self._limits.load_seconds
         loaded = self._call(LOAD, self._program.source.encode(), "load_seconds", None)

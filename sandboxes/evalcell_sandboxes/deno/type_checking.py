@@ -1,7 +1,8 @@
 """Has Deno say what TypeScript's checker thinks of an evaluator. Types change nothing about what runs.
 
 The checker reads files that a source names, wherever they are, and quotes them. So it is given a directory of its own,
-and kept in a jail that shows it no other. Where no jail can keep files from it, a source that names any is not checked.
+and kept in a jail that shows it no other. Where no jail can keep files from it, nothing is checked: there are too many
+ways to name a file.
 """
 
 import json
@@ -11,7 +12,7 @@ import threading
 from pathlib import Path
 
 from evalcell_sandboxes.deno import DECLARATIONS, jail
-from evalcell_sandboxes.deno.process import ENVIRONMENT, program
+from evalcell_sandboxes.deno.process import ENVIRONMENT, OUT_OF_STACK, program
 from evalcell_sandboxes.description import TypeProblem
 from evalcell_sandboxes.errors import SandboxFault
 from evalcell_sandboxes.program import Limits
@@ -22,8 +23,6 @@ _MEMORY_BYTES = 1024**3
 _MOST_BYTES = 1024**2
 _MOST_PROBLEMS = 50
 _PROBLEM = re.compile(r"^(TS\d+) \[ERROR\]: (.*)$")
-_NAMES_FILES = re.compile(r"\bimport\b|^\s*///|@\w*-?types\b|@jsx", re.MULTILINE)
-"""What a source that names other files must have in it. Much that names none has it too."""
 
 
 def check(source: str, limits: Limits) -> tuple[TypeProblem, ...]:
@@ -32,8 +31,10 @@ def check(source: str, limits: Limits) -> tuple[TypeProblem, ...]:
     Raises:
         SandboxFault: It could not be asked, or has not come to an end.
     """
-    if _NAMES_FILES.search(source) and not jail.hides_files():
-        raise SandboxFault("its types were not checked: it names other files, and here nothing could keep those hidden")
+    if not jail.hides_files():
+        raise SandboxFault(
+            f"its types were not checked: nothing here keeps files from the checker, as {jail.HIDING} would"
+        )
     with tempfile.TemporaryDirectory(prefix="evalcell-types-") as made:
         directory = Path(made)
         (directory / "evaluator.ts").write_text(source, encoding="utf-8", newline="")
@@ -42,11 +43,16 @@ def check(source: str, limits: Limits) -> tuple[TypeProblem, ...]:
         said, code = _asked(directory, limits)
     found = _problems(said, directory.as_uri() + "/")
     if code and not found:
-        reason = said.removeprefix("error: ").replace(directory.as_uri() + "/", "").strip()
-        raise SandboxFault(
-            f"its types were not checked: {reason[:300] or 'the checker used up the memory that it may'}"
-        )
+        raise SandboxFault(f"its types were not checked: {_reason(said, directory.as_uri() + '/')}")
     return found
+
+
+def _reason(said: str, where: str) -> str:
+    """Why the checker has ended without a word about the types."""
+    if OUT_OF_STACK in said:
+        return "the source is nested too deeply"
+    message = said.removeprefix("error: ").replace(where, "").split("\n    at ext:")[0]
+    return message.strip()[:300] or "the checker used up the memory that it may"
 
 
 def _asked(directory: Path, limits: Limits) -> tuple[str, int]:
@@ -67,15 +73,16 @@ def _asked(directory: Path, limits: Limits) -> tuple[str, int]:
 
 def _problems(said: str, where: str) -> tuple[TypeProblem, ...]:
     """A problem has a line of its own, and the first place after that is where it is. What is quoted of the source in
-    between cannot pass for one: nobody in there knows where we have put it.
+    between cannot pass for either: a problem is looked for where none is open, and nobody in there knows the place.
     """
     place_of = re.compile(rf"^ {{4}}at {re.escape(where)}evaluator\.ts:(\d{{1,9}}):(\d{{1,9}})$")
     found: list[TypeProblem] = []
     open_problem: tuple[str, str] | None = None
-    for line in said.splitlines():
-        if (problem := _PROBLEM.match(line)) is not None:
-            open_problem = (problem[1], problem[2])
-        elif open_problem is not None and (place := place_of.match(line)) is not None:
+    for line in said.split("\n"):
+        if open_problem is None:
+            problem = _PROBLEM.match(line)
+            open_problem = (problem[1], problem[2]) if problem else None
+        elif (place := place_of.match(line)) is not None:
             code, message = open_problem
             found.append(TypeProblem(message.replace(where, "")[:500], int(place[1]), int(place[2]), code))
             open_problem = None

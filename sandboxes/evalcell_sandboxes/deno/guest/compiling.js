@@ -8,6 +8,7 @@ export const HOOKS = ["evaluate", "fit", "aggregate", "evaluate_batch"];
 const DEFAULT = "$default";
 const OPTIONS = { ecmaVersion: "latest", sourceType: "module", locations: true, allowHashBang: true };
 const MOST_LEVELS = 1_000;
+export const TOO_MUCH = "the source is nested too deeply or is too large to parse";
 
 /** Why a source does not parse, and where in it. */
 export class Unparsable extends Error {
@@ -18,19 +19,26 @@ export class Unparsable extends Error {
   }
 }
 
-/** An evaluator's source without its types: the text, what it parses to, and where its parts were. */
+/**
+ * An evaluator's source without its types: the text, what it parses to, and where its parts were.
+ *
+ * With blanks in the place of its types everything stays where it is. But there may be more to do than that; and where no
+ * semicolon ended a line, a type may have, so that without it two statements become one. The other way does it all.
+ */
 export function untyped(source) {
+  let blanked = null;
   let refused = "";
   try {
-    const module = parsed(stripped(source, "strip"), null);
-    if (!module.tree.body.some(isImport)) return module;
+    const text = stripped(source, "strip");
+    blanked = parsed(text, null);
+    if (text === source) return blanked;
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    refused = error.message; // there is more to do than to leave out types, or it does not parse: the other way says where
+    refused = error.message; // that is more to do, or it does not parse: the other way says where
   }
-  const module = parsed(...withoutMap(stripped(source, "transform"))); // which also leaves out imports of nothing but types
-  if (refused === NO_TYPESCRIPT) throw new Unparsable("the source does not parse: perhaps a comment in it has no end");
-  return module;
+  const made = parsed(...withoutMap(stripped(source, "transform"))); // which also leaves out imports of nothing but types
+  if (refused === NO_TYPESCRIPT) throw new Unparsable(CANNOT_BE_READ);
+  return blanked !== null && isSame(blanked.tree, made.tree) ? blanked : made;
 }
 
 /** What Deno does not take the types out of. */
@@ -38,6 +46,8 @@ class Refused extends Unparsable {}
 
 /** What one way says of a source that the other, which looks less closely, may take as if its rest were not there. */
 const NO_TYPESCRIPT = "[InvalidSyntax] Syntax error";
+const CANNOT_BE_READ =
+  "the source does not parse: perhaps a comment has no end, or '<!--' or '-->' is read as the start of one";
 
 function parsed(code, map) {
   const positions = new Positions(map);
@@ -86,7 +96,7 @@ function reasonOf(message) {
 
 function problem(error, positions) {
   if (!(error instanceof SyntaxError) || error.loc === undefined) {
-    return new Unparsable("the source is nested too deeply or is too large to parse");
+    return new Unparsable(TOO_MUCH);
   }
   const [line, column] = positions.original(error.loc.line, error.loc.column + 1);
   const message = error.message.replace(/ \(\d+:\d+\)$/, "");
@@ -100,6 +110,27 @@ function withoutMap(text) {
   const at = text.lastIndexOf(MAP);
   return at < 0 ? [text, null] : [text.slice(0, at), JSON.parse(fromBase64(text.slice(at + MAP.length).trim()))];
 }
+
+const WRITING = new Set(["start", "end", "loc", "raw"]);
+
+/** Whether two parsed sources do the same: they differ at most in how that is written. */
+function isSame(one, other, levels = MOST_LEVELS) {
+  if (levels === 0) throw new Unparsable(TOO_MUCH);
+  if ([one, other].some((part) => typeof part !== "object" || part === null)) return one === other;
+  if (one instanceof RegExp) return String(one) === String(other);
+  if (Array.isArray(one)) {
+    const [all, others] = [one, other].map((nodes) => nodes.filter(isSomething));
+    return all.length === others.length && all.every((node, at) => isSame(node, others[at], levels));
+  }
+  const names = new Set([...Object.keys(one), ...Object.keys(other)]).difference(WRITING);
+  return [...names].every((name) => isSame(one[name], other[name], levels - 1));
+}
+
+/** Not what stands for an element that an array does not have, which is null. */
+const isSomething = (node) => node === null || (node.type !== "EmptyStatement" && !isEmptyExport(node));
+
+const isEmptyExport = (node) =>
+  node.type === "ExportNamedDeclaration" && !node.declaration && !node.source && node.specifiers.length === 0;
 
 const isImport = (statement) =>
   statement.type === "ImportDeclaration" || statement.type === "ExportAllDeclaration" || Boolean(statement.source);
@@ -217,7 +248,7 @@ const isAwait = (node) =>
 export function surveyed(tree) {
   const found = { imports: [], awaits: false, meta: null };
   const look = (node, inFunction, levels) => {
-    if (levels === 0) throw new Unparsable("the source is nested too deeply or is too large to parse");
+    if (levels === 0) throw new Unparsable(TOO_MUCH);
     if (node.type === "ImportExpression") found.imports.push([node.source, node]);
     else if (isImport(node)) found.imports.push([node.source, node]);
     else if (node.type === "MetaProperty" && node.meta.name === "import") found.meta ??= node;
@@ -233,3 +264,4 @@ export function surveyed(tree) {
   look(tree, false, MOST_LEVELS);
   return found;
 }
+//# sourceURL=evalcell:compiling

@@ -85,14 +85,12 @@ export class Contexts {
     return report;
   }
 
-  /** Calls a hook and gives the report of it, a string whatever happens. */
-  call(context, action, argument, rows = 0) {
+  /** Calls a hook and does all that this leaves waiting. Gives the report of it, a string whatever happens. */
+  call({ realm, machine }, action, argument, rows = 0) {
     try {
-      let report = context.machine.call(action, argument, rows);
-      if (report === "") {
-        SETTLE.runInContext(context.realm);
-        report = context.machine.settled();
-      }
+      machine.call(action, argument, rows);
+      SETTLE.runInContext(realm);
+      const report = machine.settled();
       return typeof report === "string" ? this.placed(report) : DIED;
     } catch {
       return DIED; // nothing but an overflow gets here, and what was thrown is not to be touched
@@ -101,17 +99,20 @@ export class Contexts {
 
   /** With positions in the user's own source, where what runs is not that to the letter. */
   placed(report) {
-    if (this.positions.lines === null || !report.includes('"traceback":')) return report;
+    if (this.positions.lines === null || !report.startsWith('{"kind":"raised"')) return report;
     try {
       const made = JSON.parse(report);
-      const name = this.settings.filename;
       made.traceback = String(made.traceback).replace(
-        /:(\d+):(\d+)(?=\)?$)/gm,
-        (_, line, column) => `:${this.positions.original(Number(line), Number(column)).join(":")}`,
+        /^( {4}at .*:)(\d+):(\d+)(?=\)?$)/gm,
+        (whole, before, line, column) =>
+          before.endsWith(`${this.settings.filename}:`)
+            ? before + this.positions.original(Number(line), Number(column)).join(":")
+            : whole,
       );
-      return name && JSON.stringify(made);
+      return JSON.stringify(made);
     } catch {
       return report;
     }
   }
 }
+//# sourceURL=evalcell:contexts

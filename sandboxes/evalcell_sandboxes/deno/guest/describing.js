@@ -1,6 +1,6 @@
 // Says what a source declares by parsing it: hooks, parameters, imports, the metadata block. Executes nothing.
 import { builtinModules } from "node:module";
-import { declarations, hookNames, HOOKS, surveyed, Unparsable, untyped } from "./compiling.js";
+import { declarations, hookNames, HOOKS, surveyed, TOO_MUCH, Unparsable, untyped } from "./compiling.js";
 import { toml } from "./vendor.js";
 
 const BLOCK_START = "// /// script";
@@ -13,7 +13,7 @@ export function describe(source) {
     return described(source);
   } catch (error) {
     const known = error instanceof Unparsable;
-    const message = known ? error.message : "the source is nested too deeply or is too large to parse";
+    const message = known ? error.message : TOO_MUCH;
     const [line, column] = known ? [error.line, error.column] : [null, null];
     const text = line === null ? "" : (source.split("\n")[line - 1] ?? "").slice(0, 500).trimEnd();
     return encoded({ syntax_error: { message: message.slice(0, 500), line, column, text } });
@@ -74,20 +74,20 @@ function fields({ code }, params) {
   const [first, ...others] = params;
   const pattern = first?.type === "AssignmentPattern" ? first.left : first;
   if (pattern?.type !== "ObjectPattern" || others.some(isNeeded)) return null;
-  const found = [];
+  const found = new Map(); // a field may be taken twice
   for (const property of pattern.properties) {
     if (property.type === "RestElement") {
-      found.push({ name: property.argument.name, kind: "any_keyword", default: null });
+      found.set(property, { name: property.argument.name, kind: "any_keyword", default: null });
     } else if (property.computed) {
       return null;
     } else {
       const name = String(property.key.name ?? property.key.value);
       const given = property.value.type === "AssignmentPattern" ? property.value.right : null;
       const text = given === null ? null : code.slice(given.start, given.end).slice(0, LONGEST_DEFAULT);
-      found.push({ name, kind: "keyword_only", default: text });
+      if (text === null || !found.has(name)) found.set(name, { name, kind: "keyword_only", default: text });
     }
   }
-  return found;
+  return [...found.values()];
 }
 
 const isNeeded = (param) => param.type !== "AssignmentPattern" && param.type !== "RestElement";
@@ -141,3 +141,4 @@ function plain(value, where) {
   const entries = Object.entries(value).map(([key, item]) => [key, plain(item, `${where}.${key}`)]);
   return Object.fromEntries(entries);
 }
+//# sourceURL=evalcell:describing

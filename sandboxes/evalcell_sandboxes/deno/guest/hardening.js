@@ -55,3 +55,4 @@ function freeze(value, seen) {
     }
   }
 }
+//# sourceURL=evalcell:hardening

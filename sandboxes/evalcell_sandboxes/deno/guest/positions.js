@@ -54,3 +54,4 @@ function numbers(segment) {
   }
   return found;
 }
+//# sourceURL=evalcell:positions

@@ -10,8 +10,8 @@ export default function () {
 
   const { parse, stringify } = JSON;
   const { isArray } = Array;
-  const { getPrototypeOf, keys } = Object;
-  const { apply } = Reflect;
+  const { getOwnPropertyDescriptor, getPrototypeOf, hasOwn, keys } = Object;
+  const { apply, defineProperty } = Reflect;
   const { isFinite } = Number;
   const { imul } = Math;
   const { toString: kindOf } = Object.prototype;
@@ -283,19 +283,37 @@ export default function () {
 
   /**
    * What `stack` is of an error: the user's own frames, and nothing of ours. What describes frames belongs to those who
-   * call this context. So it must not be seen by anybody else, or passed to anything that may be bent.
+   * call this context. So it must not be seen by anybody else, or passed to anything that may be bent. No code of the
+   * user's may run meanwhile: to that, errors would show all their frames.
    */
   function prepareStackTrace(error, sites) {
-    let made = headline(error);
+    const name = heldText(error, "name") || builtinName(error);
+    const message = cut(heldText(error, "message"), MESSAGE_CHARACTERS);
+    let made = message ? `${name}: ${message}` : name;
     for (let at = 0; at < sites.length; at++) {
       const site = sites[at];
       if (site.getFileName() !== filename) continue;
       const where = `${filename}:${site.getLineNumber()}:${site.getColumnNumber()}`;
       const called = site.getFunctionName();
-      const name = called === "$default" ? "default" : called; // which is what it is exported as
-      made += name ? `\n    at ${name} (${where})` : `\n    at ${where}`;
+      const by = called === "$default" ? "default" : called; // which is what it is exported as
+      made += by ? `\n    at ${by} (${where})` : `\n    at ${where}`;
     }
     return made;
+  }
+
+  /** The text that an object holds itself, and not by a getter. */
+  function heldText(thing, name) {
+    const held = getOwnPropertyDescriptor(thing, name);
+    return held !== undefined && hasOwn(held, "value") && typeof held.value === "string" ? held.value : "";
+  }
+
+  const BUILTIN_ERRORS = [AggregateError, EvalError, RangeError, ReferenceError, SyntaxError, TypeError, URIError];
+  const builtin = BUILTIN_ERRORS.map((made) => ({ name: made.name, prototype: made.prototype }));
+
+  function builtinName(error) {
+    const prototype = getPrototypeOf(error);
+    for (let at = 0; at < builtin.length; at++) if (builtin[at].prototype === prototype) return builtin[at].name;
+    return "Error";
   }
 
   /** The frames of a stack that lie in the user's own file. */
@@ -451,11 +469,14 @@ export default function () {
 
   /** The getter and the setter of something that is made when it is asked for: most rows never do. */
   function later(name, make) {
-    const become = (value) =>
-      Object.defineProperty(globalThis, name, { value, writable: true, configurable: true, enumerable: false });
+    let made;
+    const become = (value) => {
+      const property = { __proto__: null, value, writable: true, configurable: true, enumerable: false };
+      defineProperty(globalThis, name, property); // which may be frozen
+    };
     return {
       get() {
-        const made = make();
+        made ??= make();
         become(made);
         return made;
       },
@@ -541,30 +562,22 @@ export default function () {
     return `${body},"stdout":${encodedText(taken(stdout))},"stderr":${encodedText(taken(stderr))}}`;
   }
 
-  /**
-   * Does something and gives the report of it, or "" where it is a promise. Then `settled` gives it, once the context has
-   * done all that was waiting in it.
-   */
+  /** Does something. `settled` gives the report of it, once the context has done all that was waiting in it. */
   function call(action, argument, rows) {
     due = action === "load" || action === "fit" ? "" : argument;
     state = null;
-    pending = null;
-    let body;
+    const waiting = (pending = { action, rows, done: false, body: "" });
     try {
       const value = done(action, argument);
-      if (typeof value === "object" && value !== null && isThenable(value)) {
-        pending = { action, rows, done: false, body: "" };
-        watch(pending, value);
-        return "";
-      }
-      body = reported(action, value, rows);
+      if (typeof value === "object" && value !== null && isThenable(value)) return watch(waiting, value);
+      waiting.body = reported(action, value, rows);
     } catch (error) {
-      body = safely(
+      waiting.body = safely(
         () => failed(action, error),
         '{"kind":"raised","type":"Error","message":"(what was thrown cannot be shown)"',
       );
     }
-    return finished(body);
+    waiting.done = true;
   }
 
   function isThenable(value) {
@@ -592,11 +605,12 @@ export default function () {
     pending = null;
     if (waiting === null) return "";
     return finished(
-      waiting.done
-        ? waiting.body
-        : invalid(`${waiting.action} returned a promise that nothing in the sandbox will ever settle`),
+      waiting.done ? waiting.body : invalid(`${promised(waiting.action)} that nothing in the sandbox will ever settle`),
     );
   }
+
+  const promised = (action) =>
+    action === "load" ? "the module awaits something at its top level" : `${action} returned a promise`;
 
   return {
     ship: (name, content, base64) => {

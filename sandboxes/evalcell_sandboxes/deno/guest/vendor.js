@@ -15,3 +15,4 @@ export const acorn = loaded(acornText, "acorn");
 
 /** The parser of TOML, https://github.com/squirrelchat/smol-toml. Few sources need it. */
 export const toml = () => loaded(tomlText, "smol-toml");
+//# sourceURL=evalcell:vendor

@@ -147,15 +147,20 @@ const COMMANDS = {
     assets.push([decoder.decode(body.subarray(0, end)), textOf(bytes), bytes.toBase64()]);
   },
   D: (body) => say(describe(decoder.decode(body))),
-  L: (body) => say(timed(load(decoder.decode(body)), now())),
-  F: (body) => say(timed(fit(decoder.decode(body)), now())),
+  L: (body) => answer(load, body),
+  F: (body) => answer(fit, body),
   R: (body) => {
     const rows = decoder.decode(body).split("\n");
     if (batches) runBatch(rows);
     else run(rows);
   },
-  G: (body) => say(timed(aggregate(decoder.decode(body)), now())),
+  G: (body) => answer(aggregate, body),
 };
+
+function answer(act, body) {
+  const began = now();
+  say(timed(act(decoder.decode(body)), began));
+}
 
 /** The text of a file, or undefined where it is none. */
 function textOf(bytes) {
@@ -174,3 +179,4 @@ for (let head = take(5); head !== null; head = take(5)) {
   if (body === null) break;
   COMMANDS[String.fromCharCode(head[4])](body);
 }
+//# sourceURL=evalcell:worker
