@@ -112,7 +112,10 @@ def test_what_only_looks_like_a_hook_fools_nobody(described, before):
 
 def test_a_field_that_is_taken_twice_is_one_parameter(described):
     found = described("export function evaluate({ a, a: again = 2, b = 1, b: other }: any) { return a }\n")
-    assert [(parameter.name, parameter.required) for parameter in found.hooks[0].parameters] == [("a", True), ("b", True)]
+    assert [(parameter.name, parameter.required) for parameter in found.hooks[0].parameters] == [
+        ("a", True),
+        ("b", True),
+    ]
 
 
 def test_a_source_without_hooks_has_none(described):
@@ -120,6 +123,11 @@ def test_a_source_without_hooks_has_none(described):
 
 
 # -- imports --------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("parameters", ["{ output }", "{ output }: any"])
+def test_an_import_that_nothing_needs_vanishes_with_types_and_without(described, parameters):
+    assert described(f"import {{ z }} from 'npm:zod';\nexport function evaluate({parameters}) {{}}\n").imports == ()
+
+
 def test_imports_of_values_are_listed_with_their_lines_and_those_of_types_vanish(described):
     source = (
         "import def, { type A, b } from './b.ts';\n"

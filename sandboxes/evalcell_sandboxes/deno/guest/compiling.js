@@ -31,7 +31,7 @@ export function untyped(source) {
   try {
     const text = stripped(source, "strip");
     blanked = parsed(text, null);
-    if (text === source) return blanked;
+    if (text === source && !blanked.tree.body.some(isImport)) return blanked;
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     refused = error.message; // that is more to do, or it does not parse: the other way says where
