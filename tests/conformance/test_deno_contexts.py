@@ -5,17 +5,12 @@ import subprocess
 
 import pytest
 from sessions import lines, opened, run, values
+from typescript import EVALUATE, RETURN, returning
 
 from evalcell_sandboxes import Exceeded, Invalid, Isolation, Raised, Returned
 from evalcell_sandboxes.deno import prereqs
 
-EVALUATE = "export function evaluate({ output }: any) {\n"
-RETURN = "export const evaluate = ({ output }) => output;\n"
 BOTH = pytest.mark.parametrize("isolation", list(Isolation))
-
-
-def returning(expression: str) -> str:
-    return f"{EVALUATE}  return {expression};\n}}\n"
 
 
 # -- what is there --------------------------------------------------------------------------------------------------------

@@ -3,10 +3,9 @@
 import time
 
 import pytest
+from typescript import RETURN
 
 from evalcell_sandboxes import Exceeded, Limits, SyntaxProblem
-
-RETURN = "export const evaluate = ({ output }) => output;\n"
 
 
 @pytest.fixture

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 from forms import program
 from sessions import lines, opened, run, values
+from typescript import EVALUATE, RETURN
 
 from evalcell_sandboxes import Confinement, Crashed, Exceeded, Isolation, Returned, SandboxFault
 
-EVALUATE = "export function evaluate({ output }: any) {\n"
-RETURN = "export const evaluate = ({ output }) => output;\n"
 BOTH = pytest.mark.parametrize("isolation", list(Isolation))
 MIB = 1024**2
 
@@ -116,7 +115,7 @@ def test_a_process_that_is_killed_in_a_row_is_that_rows_crash(deno, isolation):
     assert "SIGKILL" in killed.message
 
 
-def test_a_fresh_row_that_is_killed_after_others_is_run_again_alone(deno):
+def test_a_fresh_row_that_is_killed_after_others_is_run_again(deno):
     source = f"{EVALUATE}  for (const end = Date.now() + 1_000; output === 'slow' && Date.now() < end; );\n  return output;\n}}\n"
     with opened(deno, source, wall_seconds=10.0) as session:
         timer = threading.Timer(0.5, kill, [session])

@@ -57,8 +57,9 @@ def load_error(loaded: Outcome) -> EvaluatorError:
             return _evaluator_error("exceeded", said, loaded)
         case Crashed(message=message):
             return _evaluator_error("crashed", f"The module crashed while it was loaded: {message}.", loaded)
-    said = f"The module could not be loaded: {loaded.message}." if isinstance(loaded, Invalid) else repr(loaded)
-    return _evaluator_error("invalid_result", said, loaded)
+        case Invalid(message=message):
+            return _evaluator_error("invalid_result", f"The module could not be loaded: {message}.", loaded)
+    return _evaluator_error("invalid_result", f"The module could not be loaded: {loaded!r:.300}", loaded)
 
 
 def _evaluator_error(kind: str, message: str, outcome: Outcome) -> EvaluatorError:

@@ -29,7 +29,7 @@ class DenoSession(RenewingSession):
     Under `row` isolation every row gets a context of its own, in which the module is executed anew, and fitted where it
     was; under `evaluator` isolation one context serves them all. A process that dies, or does not come back in time, is
     replaced: that costs the row that was in flight. But no fresh row fails for what rows before it have left in the
-    process: one that finds no memory there, or dies, is run again in a process of its own, and that is believed.
+    process: one that finds no memory there, or dies, is run again as the first of a new one, and that is believed.
     """
 
     def __init__(self, program: Program, confinement: Confinement) -> None:
@@ -113,10 +113,9 @@ class DenoSession(RenewingSession):
             try:
                 found = self._guest.lines(began + seconds)
             except (Died, Deadline) as end:
-                owed = self._owed
+                self._alone = self._owed if self._batches and self._owed > 1 else 0
                 outcome = self._ended(end, limit, time.monotonic() - began)
-                self._alone = owed if self._batches and owed > 1 else int(self._may_be_others_fault(outcome))
-                if not self._alone:  # else each has to show whether it is the one
+                if not self._alone and self._believed([outcome]):  # else each has to show whether it is the one
                     yield [outcome]
                 return
             reports = [line for line in found if line][: self._owed]
@@ -130,24 +129,18 @@ class DenoSession(RenewingSession):
                 self._served += len(outcomes)
                 if len(outcomes) < len(reports):
                     self.close()
-                    self._alone = 1
                 if outcomes:
                     yield outcomes
                 began = time.monotonic()
                 self._nap(took / len(reports))
 
     def _believed(self, outcomes: list[Outcome]) -> list[Outcome]:
-        """Those before the first that others may have caused: its row and all after it are to be run again."""
+        """Those before the first that others may have caused: that row and all after it are to be run again."""
         if self._fresh_rows:
             for number, outcome in enumerate(outcomes):
-                if self._may_be_others_fault(outcome, number):
+                if self._served + number > 0 and _is_for_want_of_room(outcome):
                     return outcomes[:number]
         return outcomes
-
-    def _may_be_others_fault(self, outcome: Outcome, before: int = 0) -> bool:
-        """Whether a fresh row has come to this in a process in which others, and so many more, had run before."""
-        lost = isinstance(outcome, Crashed) or (isinstance(outcome, Exceeded) and outcome.limit == "memory_bytes")
-        return lost and self._fresh_rows and self._served + before > 0
 
     def _nap(self, row_seconds: float) -> None:
         """Leaves the processor to the rows for a while: to be woken for each would take time from them."""
@@ -240,6 +233,11 @@ class DenoSession(RenewingSession):
         guest, self._guest, self._owed = self._guest, None, 0
         used = guest.usage()
         return ended(guest, end, limit, self._limits, Usage(seconds, used.cpu_seconds, used.memory_bytes))
+
+
+def _is_for_want_of_room(outcome: Outcome) -> bool:
+    """Whether what is left in a process may be the reason: a crash can be for want of memory too."""
+    return isinstance(outcome, Crashed) or (isinstance(outcome, Exceeded) and outcome.limit == "memory_bytes")
 
 
 def _seconds(report: Report, most: float) -> float:
