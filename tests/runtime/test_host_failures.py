@@ -156,6 +156,37 @@ entry.main()
     assert "error: Interrupted." in done.stderr
 
 
+WRAPPED = """
+import os, signal, sys, types
+app = types.ModuleType("evalcell.cli.app")
+def main():
+    try:
+        {strike}
+    except KeyboardInterrupt:
+        pass
+    raise ValueError("the class is wrong")
+app.main = main
+sys.modules["evalcell.cli.app"] = app
+from evalcell.cli import entry
+entry.main()
+"""
+
+
+@pytest.mark.parametrize("how", ["SIGINT", "SIGTERM"])
+def test_an_interrupt_that_a_library_makes_its_own_error_of_is_one(how):
+    source = WRAPPED.format(strike=f"signal.raise_signal(signal.{how})")
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=40, check=False)
+    assert (done.returncode, done.stderr) == (130, "error: Interrupted.\n")
+
+
+def test_an_error_without_an_interrupt_is_shown_with_its_traceback():
+    done = subprocess.run(
+        [sys.executable, "-c", WRAPPED.format(strike="pass")], capture_output=True, text=True, timeout=40, check=False
+    )
+    assert done.returncode == 1
+    assert "ValueError: the class is wrong" in done.stderr
+
+
 def _held() -> dict[str, int]:
     gc.collect()
     return {

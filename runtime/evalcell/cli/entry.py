@@ -29,7 +29,9 @@ def main() -> NoReturn:
             gc.enable()
             code = run_command()
         _ignore_interrupts()  # what is done is done, and the interpreter's own end would be cut short by them
-    except KeyboardInterrupt:
+    except BaseException as error:
+        if not (_was_interrupted() or isinstance(error, KeyboardInterrupt)):
+            raise
         sys.stderr.write("error: Interrupted.\n")
         code = INTERRUPTED
     _exit(code)
@@ -75,6 +77,11 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     signal.signal(signal.SIGALRM, _give_up)
     signal.setitimer(signal.ITIMER_REAL, _PATIENCE_SECONDS)
     raise KeyboardInterrupt
+
+
+def _was_interrupted() -> bool:
+    """What is raised then comes of that: where it strikes while a class is made, pydantic says the class is wrong."""
+    return signal.getsignal(signal.SIGALRM) is _give_up
 
 
 def _ignore_interrupts() -> None:
