@@ -179,6 +179,26 @@ def test_an_interrupt_that_a_library_makes_its_own_error_of_is_one(how):
     assert (done.returncode, done.stderr) == (130, "error: Interrupted.\n")
 
 
+@pytest.mark.parametrize("how", ["SIGINT", "SIGTERM"])
+def test_an_interrupt_while_the_command_is_imported_ends_it_at_once_and_without_a_word_of_pythons(how):
+    source = f"""
+import os, signal, sys
+class Striking:
+    def find_spec(self, name, path=None, target=None):
+        if name == "evalcell.cli.app":
+            try:
+                signal.raise_signal(signal.{how})
+            except KeyboardInterrupt:  # lost, as where a weak reference's callback is interrupted
+                pass
+sys.meta_path.insert(0, Striking())
+sys.argv[1:] = ["--version"]
+from evalcell.cli import entry
+entry.main()
+"""
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=40, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "error: Interrupted.\n")
+
+
 def test_an_error_without_an_interrupt_is_shown_with_its_traceback():
     done = subprocess.run(
         [sys.executable, "-c", WRAPPED.format(strike="pass")], capture_output=True, text=True, timeout=40, check=False

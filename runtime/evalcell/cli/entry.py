@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn, TextIO
 
@@ -17,9 +18,7 @@ _WORKING = {"run", "check", "lock"}
 
 def main() -> NoReturn:
     """Runs the command and exits."""
-    for how in _INTERRUPTS:
-        if signal.getsignal(how) != signal.SIG_IGN:  # as `nohup` and background jobs want it
-            signal.signal(how, _interrupt)
+    _have_interrupts(_give_up)  # nothing is done yet, and imports do not bear an exception at any moment
     try:
         with _worker():
             gc.disable()  # until all is imported, of which nothing is garbage
@@ -27,6 +26,7 @@ def main() -> NoReturn:
 
             gc.freeze()
             gc.enable()
+            _have_interrupts(_interrupt)
             code = run_command()
         _ignore_interrupts()  # what is done is done, and the interpreter's own end would be cut short by them
     except BaseException as error:
@@ -67,6 +67,12 @@ def _flushed(stream: TextIO) -> bool:
     return True
 
 
+def _have_interrupts(handle: Callable[[int, FrameType | None], None]) -> None:
+    for how in _INTERRUPTS:
+        if signal.getsignal(how) != signal.SIG_IGN:  # as `nohup` and background jobs want it
+            signal.signal(how, handle)
+
+
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     """SIGTERM ends a run as Ctrl-C does: lanes are killed, what was written is kept and named. Once is enough.
 
@@ -92,7 +98,11 @@ def _ignore_interrupts() -> None:
 def _give_up(_signal: int, _frame: FrameType | None) -> None:
     """Lanes end with this process, and records that were written stay where they are."""
     try:
+        blocking = os.get_blocking(2)
         os.set_blocking(2, False)
-        os.write(2, b"error: Interrupted.\n")
+        try:
+            os.write(2, b"error: Interrupted.\n")
+        finally:
+            os.set_blocking(2, blocking)  # it is the terminal's too
     finally:  # whatever became of stderr
         os._exit(INTERRUPTED)
