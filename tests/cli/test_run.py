@@ -218,11 +218,11 @@ def test_the_block_asks_and_the_operator_grants(evalcell, write, rows):
 
 
 def test_an_evaluators_words_cannot_command_the_terminal(evalcell, write, rows):
-    source = "def evaluate(output): raise ValueError('\\x1b]0;owned\\x07\\x1b[2J[bold]plain[/bold]')\n"
+    source = "def evaluate(output): raise ValueError('\\x1b]0;owned\\x07\\x1b[2J[bold]plain[/bold] :smile:')\n"
     done = evalcell("run", write("e.py", source), "--data", rows([{"output": 1}]))
     assert "\x1b" not in done.out
     assert "\\x1b]0;owned" in done.out
-    assert "[bold]plain[/bold]" in done.out
+    assert "[bold]plain[/bold] :smile:" in done.out
 
 
 def test_a_broken_evaluator_leaves_an_earlier_partial_file_alone(evalcell, write, rows, tmp_path):

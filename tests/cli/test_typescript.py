@@ -158,3 +158,11 @@ def test_the_same_file_gives_the_same_scores_on_any_number_of_workers(evalcell, 
     scores = [[json.loads(line)["score"] for line in each if line.startswith("{")] for each in lines]
     assert len(scores[0]) == 200
     assert scores[0] == scores[1]
+
+
+def test_a_module_that_waits_for_ever_is_an_error_in_words(evalcell, write, rows):
+    source = "await new Promise(() => {});\nexport function evaluate({ output }: any) { return 1 }\n"
+    done = evalcell("run", write("waits.ts", source), "--data", rows([{"output": 1}]))
+    assert done.code == 2
+    assert "The module could not be loaded: the module awaits something at its top level" in done.err
+    assert "Invalid(" not in done.err

@@ -188,6 +188,14 @@ def test_what_a_row_used_is_its_own(deno, isolation):
     assert large.usage.memory_bytes - small.usage.memory_bytes > 80 * MIB
 
 
+def test_what_the_other_hooks_used_is_told_too(deno):
+    work = "for (const end = Date.now() + 200; Date.now() < end; );"
+    source = f"{work}\n{RETURN}export function fit(rows) {{ {work} }}\nexport function aggregate(results) {{ {work} return 1 }}\n"
+    with opened(deno, source) as session:
+        for outcome in (session.loaded, session.fit(lines(1)), session.aggregate(b"[]")):
+            assert 0.19 < outcome.usage.wall_seconds < 3
+
+
 # -- what stays -----------------------------------------------------------------------------------------------------------
 def held() -> tuple[int, int, int]:
     """How many descriptors, threads and children this process has."""
